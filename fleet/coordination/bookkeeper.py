@@ -94,6 +94,7 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
             ledger.session_began()
         case "planned":
             ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
+            ledger.lent.planned(line.get("lent"))
         case "round_end":
             ledger.round_ended(line["t"])
         case "preprocessors":
@@ -154,6 +155,7 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             shares = tuple(line.get("shares", ()))
             kind, lane, kept = line.get("kind", ""), line.get("lane", 0), tuple(line.get("kept", ()))
             ledger.started(job, tuple(line["devices"]), line["t"], lane, shares, kind, kept)
+            ledger.lent.started(job, line.get("prepared_by", ()))
         case "done":
             metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
             ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)

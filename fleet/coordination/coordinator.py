@@ -27,6 +27,7 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import validate
 from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
 from fleet.scheduling.policies.within_prices import driven
 
 POLL_SECONDS = 1.0
@@ -50,7 +51,8 @@ class Coordinator:
         self, policy: Policy, executor: Executor, books: Bookkeeper, outside: Outside, silence: float,
         poll: float = POLL_SECONDS, prices: Prices | None = None,
     ) -> None:  # fmt: skip
-        self.policy, self.executor, self.outside = driven(policy, books.ledger.cluster, prices), executor, outside
+        policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.lent.lending)
+        self.policy, self.executor, self.outside = policy, executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
         self._agenda = Agenda(policy.trigger)
@@ -150,6 +152,7 @@ class Coordinator:
         }  # fmt: skip
         if self.policy.shares_streams:
             new = self._first.with_mates(new, allocation)
+        new = self._feeding.formed_anew(new, allocation, plan.lent or 0)
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")

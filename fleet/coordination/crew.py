@@ -18,10 +18,13 @@ from fleet.coordination.protocol import (
     Message,
     OpenLane,
     Order,
+    PrepareLane,
     ReadEnergy,
     ReplaceWriter,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
+
+_NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
 class Crew:
@@ -32,6 +35,7 @@ class Crew:
         cluster: the cluster map.
         failure: what ended a thread of this process; looked at while waiting, and raised.
         now_lost: the ranks that are known to be lost.
+        lent: most trainers that are preprocessors at the same time, with the numbers behind those that always are.
     """
 
     def __init__(
@@ -40,11 +44,13 @@ class Crew:
         cluster: ClusterMap,
         failure: Callable[[], BaseException | None],
         now_lost: Callable[[], frozenset[int]],
+        lent: int = 0,
     ) -> None:
         self._mailbox, self._cluster, self._failure, self._now_lost = mailbox, cluster, failure, now_lost
         self.lost: frozenset[int] = frozenset()  # those that were taken out
         self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
-        self._writers = [place.rank for place in cluster.preprocessors]  # by the preprocessor's number
+        self._own = len(cluster.preprocessors)
+        self._writers = [place.rank for place in cluster.preprocessors] + [_NOBODY] * lent  # by preprocessor's number
         self._filled: dict[int, tuple[int, ...]] = {}  # open lanes -> the numbers of those who fill them
         self._worked: set[int] = set()  # ranks that have ever filled a lane
         self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
@@ -63,18 +69,36 @@ class Crew:
         for rank in ranks:
             self._mailbox.send(rank, TO_KEEPER, order)
 
-    def makers(self, count: int) -> tuple[int, ...]:
+    def makers(self, count: int, lent: Iterable[int] = ()) -> tuple[int, ...]:
         """The numbers of so many preprocessors, 0 for all, that are to fill a lane: those who fill fewest now.
 
         A rank stands there once, whatever it does for lost ones.
+
+        Args:
+            lent: devices whose trainers fill the lane, too, as far as there are numbers for them.
         """
         numbers: dict[int, int] = {}  # by rank
-        for number, rank in enumerate(self._writers):
+        for number, rank in enumerate(self._writers[: self._own]):
             if rank not in self.lost and number not in self._orphaned:
                 numbers.setdefault(rank, number)
         load = Counter(number for makers in self._filled.values() for number in makers)
         chosen = sorted(numbers.values(), key=lambda number: (load[number], number))
-        return tuple(sorted(chosen[: count or len(chosen)]))
+        numbered = (self._number_of_lent(rank) for rank in self.ranks_of(lent) if rank not in self.lost)
+        return (*sorted(chosen[: count or len(chosen)]), *sorted(each for each in numbered if each is not None))
+
+    def _number_of_lent(self, rank: int) -> int | None:
+        """The number of a trainer as a preprocessor: its last one, or one with which nobody fills a lane; None: none.
+
+        It is the trainer's from now on.
+        """
+        if rank in self._writers:
+            return self._writers.index(rank)
+        taken = {number for makers in self._filled.values() for number in makers}.union(self._orphaned)
+        free = [number for number in range(self._own, len(self._writers)) if number not in taken]
+        number = min(free, key=lambda each: self._writers[each] != _NOBODY, default=None)
+        if number is not None:
+            self._writers[number] = rank
+        return number
 
     def tell_of_lane(self, order: OpenLane | CloseLane) -> frozenset[int]:
         """Send it to the keepers of the nodes' rings and to those who fill the lane; returns the latter's ranks."""
@@ -84,12 +108,21 @@ class Crew:
             makers = self._filled[order.lane.lane] = order.lane.makers
         else:
             makers = self._filled.pop(order.lane)
-        ranks = {self._writers[maker] for maker in makers}
-        self._worked |= ranks
-        told = frozenset(ranks - self.lost)
+        numbers = {self._writers[maker]: maker for maker in makers if self._writers[maker] != _NOBODY}  # by rank
+        self._worked |= numbers.keys()
+        told = frozenset(numbers.keys() - self.lost)
         for rank in sorted(told):
-            self._mailbox.send(rank, TO_PREPROCESSOR, order)
+            self._tell_maker(rank, numbers[rank], order)
         return told
+
+    def _tell_maker(self, rank: int, number: int, order: OpenLane | CloseLane) -> None:
+        """Tell who fills a lane with that number: a trainer in its own inbox, so that it ends before it trains."""
+        if number < self._own:
+            self._mailbox.send(rank, TO_PREPROCESSOR, order)
+        elif isinstance(order, OpenLane):
+            self._mailbox.send(rank, TO_TRAINER, PrepareLane(number, order.lane))
+        else:
+            self._mailbox.send(rank, TO_TRAINER, order)
 
     def next_message(self, timeout: float) -> Message | None:
         """What is said next; None after `timeout` seconds, or as soon as further ranks are lost."""
@@ -140,10 +173,14 @@ class Crew:
             reader = self._cluster.ranks_of(lost.node).index(lost.rank)
             self._mailbox.send(self._cluster.lowest_rank(lost.node), TO_KEEPER, DismissReader(reader))
         for writer in self._numbers_of(lost.rank) if lost.rank in self._worked else ():
-            living = [place.rank for place in self._cluster.preprocessors if place.rank not in self.lost]
-            self._writers[writer] = min(living, key=self._writers.count)
+            self._writers[writer] = self._heir() if writer < self._own else _NOBODY
             self._orphaned.append(writer)
             self._mailbox.send(self._keepers[0], TO_KEEPER, DismissWriter(writer))
+
+    def _heir(self) -> int:
+        """The preprocessor that takes over: who does least."""
+        living = [place.rank for place in self._cluster.preprocessors if place.rank not in self.lost]
+        return min(living, key=self._writers.count)
 
     def _numbers_of(self, rank: int) -> list[int]:
         return [number for number, known in enumerate(self._writers) if known == rank]
@@ -152,5 +189,6 @@ class Crew:
         """Nobody reads now: those who take over begin."""
         for writer in self._orphaned:
             self._mailbox.send(self._keepers[0], TO_KEEPER, ReplaceWriter(writer))
-            self._mailbox.send(self._writers[writer], TO_PREPROCESSOR, ReplaceWriter(writer))
+            if writer < self._own:
+                self._mailbox.send(self._writers[writer], TO_PREPROCESSOR, ReplaceWriter(writer))
         self._orphaned.clear()

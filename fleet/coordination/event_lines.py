@@ -32,15 +32,18 @@ def epoch_line_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) ->
 
 def plan_keys(plan: Plan, seconds: float) -> Keys:
     """What the line "planned" says of the plan, which took so long."""
-    known = {"seconds": seconds, "bound_seconds": plan.bound, "end_seconds": plan.end}
+    known = {"seconds": seconds, "bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
     return {name: value for name, value in known.items() if value is not None}
 
 
 def unlike_keys(start: Start, kinds: Kinds) -> Keys:
-    """What the line "started" says besides, where devices are of several kinds: the job's, or its shares of them."""
+    """What the line "started" says besides: which trainers help to make its samples, if any do, and where devices are
+    of several kinds the job's, or its shares of them.
+    """
+    lent = {"prepared_by": start.prepared_by} if start.prepared_by else {}
     if start.shares:
-        return {"shares": start.shares}
-    return {"kind": kinds[0]} if kinds[0] else {}
+        return {"shares": start.shares, **lent}
+    return {"kind": kinds[0], **lent} if kinds[0] else lent
 
 
 def dropped_by(policy: str, why: str = "") -> str:

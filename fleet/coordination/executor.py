@@ -24,6 +24,7 @@ class Start:
     shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
     makers: int = 0  # preprocessors that fill its lane; 0: all
     until: int | None = None  # epochs after which it leaves, paused; None: it trains until it is done
+    prepared_by: tuple[int, ...] = ()  # devices without a job whose trainers fill its lane, too
 
 
 @dataclass(frozen=True)

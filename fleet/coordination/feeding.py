@@ -7,11 +7,17 @@ from dataclasses import replace
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Start
-from fleet.scheduling.model.data_path import demand_of
+from fleet.scheduling.model.data_path import DataPath, demand_of
+from fleet.scheduling.model.state import Allocation
+
+FASTER = 1.1
+"""Networks are formed anew for more trainers that prepare samples if these let them train so many times as fast."""
+WORTH = 2.0
+"""And if that saves so many times what forming takes."""
 
 
 class Feeding:
-    """Gives each start the number of preprocessors that fill its lane; the others rest.
+    """Gives each start the preprocessors that fill its lane, and the trainers that help them; the others rest.
 
     Lanes that are open stay with those who fill them.
 
@@ -26,17 +32,61 @@ class Feeding:
     def choose(self, round_: int, batch: Sequence[Start], paces: Mapping[str, float]) -> tuple[Start, ...]:
         """The starts of a round, in which each job trains at its pace, samples/s; those that go on are among them.
 
-        Where there is one preprocessor, or nobody knows how fast they are or how fast a job trains, all work.
+        Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
+        trains, all preprocessors work.
         """
-        path = self._ledger.data_path
+        path, lent = self._ledger.data_path, self._ledger.lent.counted
         guessed = any(self._ledger.jobs[job].guessed for job in {*self._ledger.running, *(each.job for each in batch)})
-        if path is None or path.most < 2 or guessed:
+        if path is None or path.most + lent < 2 or guessed:
             return tuple(batch)
+        demand = self._demand(batch, paces)
+        needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
+        working = min(needed, path.most)
+        trainers = self._without_network(batch)[: needed - working]
+        told = {"trainers": trainers} if trainers else {}
+        self._books.record("preprocessing", round=round_, demand=demand, working=working, available=path.most, **told)
+        return tuple(replace(start, makers=working, prepared_by=trainers) for start in batch)
+
+    def formed_anew(self, new: Allocation, allocation: Allocation, lent: int) -> dict[str, tuple[int, ...]]:
+        """All who start anew: those of a plan, those whose samples a trainer makes that is wanted, and those who train
+        much faster if trainers make more of their samples.
+
+        Args:
+            allocation: all who train from now on.
+            lent: how many trainers may prepare samples then.
+        """
+        wanted = {device for devices in new.values() for device in devices}
+        others = {job: tuple(allocation[job]) for job in self._ledger.running if job in allocation and job not in new}
+        readers = self._ledger.lent.readers(others, wanted)
+        if not readers and self._is_worth_forming(others, allocation, lent):
+            readers = list(others)
+        return {**new, **{job: others[job] for job in readers}}
+
+    def _is_worth_forming(self, others: Allocation, allocation: Allocation, lent: int) -> bool:
+        """Whether those who would go on train so much faster with so many trainers that prepare samples."""
+        path, known = self._ledger.data_path, len(self._ledger.lent.devices(others))
+        jobs = [self._ledger.jobs[job] for job in others]
+        if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
+            return False
+        demand = self._demand((), {job: self._ledger.pace(job, devices) for job, devices in allocation.items()})
+        now, then = (min(demand, _made(path, count)) for count in (known, lent))
+        if not then or then < FASTER * now:
+            return False
+        lasts = max(job.expected_end - job.state.ready for job in jobs) * demand / now  # as slowly as they are fed
+        return lasts * (1 - now / then) > WORTH * self._ledger.longest_forming
+
+    def _without_network(self, batch: Sequence[Start]) -> tuple[int, ...]:
+        """The devices that no job has, those first whose trainers prepare samples now, then the last ones."""
+        held = [*self._ledger.held.values(), *(start.devices for start in batch)]
+        taken = self._ledger.lost_devices.union(*held)
+        now = self._ledger.lent.devices(self._ledger.running)
+        free = [device for device in range(self._ledger.cluster.size) if device not in taken]
+        return tuple(sorted(free, key=lambda device: (device not in now, -device)))
+
+    def _demand(self, batch: Sequence[Start], paces: Mapping[str, float]) -> float:
+        """Samples/s that all jobs eat at these paces."""
         jobs = self._ledger.jobs
-        demand = demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
-        working = path.needed(demand)
-        self._books.record("preprocessing", round=round_, demand=demand, working=working, available=path.most)
-        return tuple(replace(start, makers=working) for start in batch)
+        return demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
 
     def _read(self, batch: Sequence[Start]) -> Iterator[tuple[str, object]]:
         """Each job that trains, and what it reads."""
@@ -46,3 +96,8 @@ class Feeding:
                 yield job, self._ledger.jobs[job].state.lane if self._share else job
         for job, start in starting.items():
             yield job, (self._ledger.jobs[job].stream, start.epoch, start.lane) if self._share else job
+
+
+def _made(path: DataPath, lent: int) -> float:
+    """Samples/s of all preprocessors and so many trainers."""
+    return path.on(path.most + lent).made_by(path.most + lent)

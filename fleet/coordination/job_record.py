@@ -13,7 +13,7 @@ from fleet.scheduling.easyscale.dealing import deal, turns
 from fleet.scheduling.easyscale.executors import Layout, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState, Scaling
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers.task.batch_schedule import BatchSchedule
@@ -254,18 +254,18 @@ class JobRecord:
         alone = {batch: rate * factor for batch, rate in self.alone.items()}
         return replace(self.rated(curve, by_kind, kinds), alone=alone)
 
-    def seen(self, now: float, restart: float, fed: float = math.inf) -> JobState:
+    def seen(self, now: float, restart: float, fed: float = math.inf, times: float = 1.0) -> JobState:
         """The job as policies see it now.
 
         Args:
             restart: most seconds that it takes to get devices.
-            fed: samples/s that the data path can feed it: on no number of devices it trains faster.
+            fed: samples/s that preprocessors alone feed it; it never trains faster than `times` as many.
         """
         stream, rate, by_kind = f"{self.stream}/{self.epoch}", self.state.rate, self.by_kind
         if fed < math.inf:
-            rate, by_kind = rate.capped(fed, self.limit), by_kind and by_kind.capped(fed)
-        scaling: Scaling | None = self.scaling or by_kind
-        return transitions.expected(self.state, now).changed(stream=stream, rate=rate, scaling=scaling, restart=restart)
+            rate, by_kind = rate.capped(fed * times, self.limit), by_kind and by_kind.capped(fed * times)
+        known = {"stream": stream, "rate": rate, "scaling": self.scaling or by_kind, "restart": restart, "fed": fed}
+        return transitions.expected(self.state, now).changed(**known)
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
         """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""

@@ -19,7 +19,7 @@ from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.data_path import DataPath
+from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
@@ -35,12 +35,14 @@ class Ledger(RunAccount):
         restart: seconds that a job loses when it gets devices, as long as nothing longer was measured.
         margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
             thought is asked about.
+        lending: how many trainers may prepare samples.
     """
 
     def __init__(
-        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0
-    ) -> None:
-        super().__init__()
+        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0,
+        lending: Lending = NONE,
+    ) -> None:  # fmt: skip
+        super().__init__(lending)
         self.cluster = cluster
         self.jobs = JobBook(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
@@ -51,7 +53,6 @@ class Ledger(RunAccount):
         self.promises: dict[str, Any] = {}  # the policy's, by job
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
-        self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
         self._stop_time, self._seed, self.margin = StopTime(), seed, margin
         self._to_come = list(self.jobs)
 
@@ -94,7 +95,8 @@ class Ledger(RunAccount):
         hidden = self.stranded.keys() - self.running.keys()
         here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
         known = [job for job in here if job.curve is not None]
-        jobs = tuple(job.seen(now, self.longest_forming, self.feeds(job.name)) for job in known)
+        fed = {job.name: self.feeds(job.name, alone=True) for job in known}
+        jobs = tuple(job.seen(now, self.longest_forming, fed[job.name], self.lent.most_times) for job in known)
         last = last_formed(self.rounds, self.jobs.ahead)
         return State.of(
             self.cluster, jobs, self.held, last, self.lost_devices, seed=self._seed, time=now,
@@ -106,10 +108,10 @@ class Ledger(RunAccount):
         """Job -> the devices that it has, or that are kept for it."""
         return {**self.running, **self.kept}
 
-    def feeds(self, job: str) -> float:
-        """Samples/s that the data path can feed a job; infinite: nobody knows."""
-        state = self.jobs[job].state
-        return math.inf if self.data_path is None else self.data_path.feeds(state.data) / state.passing
+    def feeds(self, job: str, alone: bool = False) -> float:
+        """Samples/s that the data path can feed a job, or preprocessors alone; infinite: nobody knows."""
+        path, state = self.data_path, self.jobs[job].state
+        return math.inf if path is None else path.feeds(state.data) * (1 if alone else self.lent.times) / state.passing
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""
@@ -161,6 +163,7 @@ class Ledger(RunAccount):
             self._released(name, self.jobs[name].state.ready)
         self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
+        self.lent.reopened()
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more, or trains one further."""
@@ -182,10 +185,6 @@ class Ledger(RunAccount):
         """The round ends, if there is one."""
         if self.round is not None:
             self.round.end = now
-
-    def preprocessors_measured(self, told: Mapping[str, Any]) -> None:
-        """It is known how fast preprocessors are; an event that tells nothing of it changes nothing."""
-        self.data_path = DataPath.of(told) or self.data_path
 
     def promised(self, promises: Mapping[str, Any]) -> None:
         """The policy wants to see these again, by job."""

@@ -80,9 +80,9 @@ class NewcomerRates:
     def _free_of_one_kind(self) -> list[int]:
         """The free devices of the kind that was begun with, else of that which has most of them."""
         cluster, held = self._ledger.cluster, {each for devices in self._ledger.held.values() for each in devices}
-        free: dict[str, list[int]] = {}
+        lent, free = self._ledger.lent.devices(self._ledger.running), dict[str, list[int]]()
         for device in range(cluster.size):
-            if device not in held | self._ledger.lost_devices:
+            if device not in held | self._ledger.lost_devices | lent:
                 free.setdefault(cluster.kind_of(device), []).append(device)
         if self._rates:
             return free.get(self._kind, [])

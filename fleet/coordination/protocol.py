@@ -127,7 +127,7 @@ class MakeRing:
     lanes: int
     lane_bytes: int
     slot_samples: int
-    writers: int  # preprocessors; a lane says which of them fill it
+    writers: int  # preprocessors, then trainers that prepare at the same time; a lane says which of them fill it
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,19 @@ class OpenLane:
 
 
 @dataclass(frozen=True)
+class PrepareLane:
+    """To a trainer that has no network: fill the lane as the preprocessor of this number, until a `CloseLane` comes.
+
+    Both come into the trainer's own inbox, so before any order to train: two inboxes have no order between them.
+    """
+
+    writer: int
+    lane: LaneSpec
+
+
+@dataclass(frozen=True)
 class CloseLane:
-    """To the same: all readers have left."""
+    """To all who were told to open or fill it: all readers have left."""
 
     lane: int
 
@@ -231,7 +242,7 @@ class SampleSkipped:
 
 @dataclass(frozen=True)
 class SamplesMade:
-    """From a preprocessor, after each `CloseLane`: what it has laid into lanes so far, by data set."""
+    """From who fills lanes, after each `CloseLane`: what it has laid into lanes so far, by data set."""
 
     rank: int
     laid: dict[str, int]
@@ -354,7 +365,8 @@ class Left:
 
 ToTrainer = (
     StartGroup | MoveGroup | SaveJob | ProfileGroup | FindLargest | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
-)
+    | PrepareLane
+)  # fmt: skip
 ToPreprocessor = (
     OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput | ReadEnergy
 )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.coordination.lent_trainers import LentTrainers
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.sample_counts import SampleCounts
+from fleet.scheduling.model.data_path import DataPath
+from fleet.scheduling.model.lending import NONE, Lending
 
 
 class RunAccount:
@@ -17,13 +20,17 @@ class RunAccount:
         is_over: whether the last one ended in good order.
         overhead: seconds that were spent on something else than training, by what it was.
         samples, energy: all sessions used so much.
+        data_path: what preprocessors can make; None: nobody knows.
+        lent: trainers that prepare samples.
         bests: job -> its best checkpoint that is kept; None: none is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lending: Lending = NONE) -> None:
         self.sessions, self.is_over = 0, False
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.samples, self.energy = SampleCounts(), EnergyTotals()
+        self.data_path: DataPath | None = None
+        self.lent = LentTrainers(lending)
         self.bests: dict[str, Mapping[str, Any] | None] = {}
 
     def session_began(self) -> None:
@@ -37,6 +44,10 @@ class RunAccount:
     def samples_counted(self, counts: SampleCounts) -> None:
         """A session read, laid and made so many samples."""
         self.samples = self.samples.plus(counts.read, counts.laid, counts.made)
+
+    def preprocessors_measured(self, told: Mapping[str, Any]) -> None:
+        """It is known how fast preprocessors are; an event that tells nothing of it changes nothing."""
+        self.data_path = DataPath.of(told) or self.data_path
 
     def energy_read(self, told: Mapping[str, Any]) -> None:
         """Hosts used energy since they were last read, as a line `energy` of the journal tells."""

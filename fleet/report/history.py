@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.report.line_values import by_integer, integers_of, metrics_of, number_of, seconds_of
+from fleet.report.line_values import by_integer, integers_of, makers_of, metrics_of, number_of, seconds_of
 from fleet.report.records import (
     CheckpointFile,
     DeviceSpan,
@@ -223,7 +223,7 @@ class _Reader:
 
     def _preprocessing_of_round(self, event: JournalLine) -> None:
         flotilla = self._round(event)
-        flotilla.working, flotilla.demand = int(event["working"]), number_of(event.get("demand"))
+        flotilla.working, flotilla.demand = makers_of(event), number_of(event.get("demand"))
 
     def _fitted(self, event: JournalLine) -> None:
         fitted = tuple(number_of(rate) or 0.0 for rate in event.get("fitted", ()))

@@ -32,6 +32,11 @@ def by_integer(values: Any) -> dict[int, float]:
     return {int(key): float(value) for key, value in sorted((values or {}).items(), key=lambda item: int(item[0]))}
 
 
+def makers_of(event: JournalLine) -> int:
+    """The preprocessors that work in a round, trainers that help them among these."""
+    return int(event["working"]) + len(event.get("trainers") or ())
+
+
 def metrics_of(event: JournalLine) -> dict[str, float]:
     """The metrics that are numbers (NaN among them: a diverged network says so)."""
     values = ((str(name), number_of(value)) for name, value in (event.get("metrics") or {}).items())

@@ -51,11 +51,10 @@ def _preprocessors(event: JournalLine, progress: RunProgress) -> str:
 
 def _preprocessing(event: JournalLine, progress: RunProgress) -> str:
     demand, available = wording.rate(event.get("demand")), int(event.get("available") or 0)
-    working = int(event.get("working") or 0)
-    makes = "makes" if working == 1 else "make"
-    return (
-        f"{working} of {wording.plural(available, 'preprocessor')} {makes} samples, for a demand of {demand} samples/s"
-    )
+    working, lent = int(event.get("working") or 0), len(event.get("trainers") or ())
+    who = f"{working} of {wording.plural(available, 'preprocessor')}"
+    who += f" and {wording.plural(lent, 'trainer')} without a network" if lent else ""
+    return f"{who} {'makes' if working + lent == 1 else 'make'} samples, for a demand of {demand} samples/s"
 
 
 def _planned(event: JournalLine, progress: RunProgress) -> str:

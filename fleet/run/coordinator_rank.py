@@ -76,7 +76,7 @@ def _who_is_stuck(rank: Rank) -> list[str]:
 
 @contextmanager
 def _pulse(rank: Rank) -> Iterator[None]:
-    """Let the trainers hear of this rank meanwhile; they end the run if they do not, see `Unheard`."""
+    """Let the trainers hear of this rank meanwhile; they end the run if they do not, see `Lifeline`."""
     over = threading.Event()
     trainers = [place.rank for place in rank.cluster.trainers]
     mailbox = rank.mailbox(TO_COORDINATOR)

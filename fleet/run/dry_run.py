@@ -12,7 +12,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import local_trainers
 from fleet.machine.memory import usable_memory
 from fleet.profiling.sizing import Size, refused_on
-from fleet.report.wording import readable_bytes
+from fleet.report.wording import plural, readable_bytes
 from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.estimated_batches import with_estimated_batches
@@ -135,7 +135,9 @@ class DryRun:
     @property
     def made(self) -> tuple[str, ...]:
         """A sentence on each data set that jobs read: how fast preprocessors make it, where that is known."""
-        return tuple(map(_made, {job.fed.data: job.fed for job in self.jobs if job.fed is not None}.values()))
+        most = max((one.lent or 0 for one in self.rounds), default=0)
+        known = {job.fed.data: job.fed for job in self.jobs if job.fed is not None}
+        return tuple(_made(fed, most) for fed in known.values())
 
     @property
     def bounded(self) -> PlannedRound | None:
@@ -255,7 +257,8 @@ def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, 
 
 def _round_json(one: PlannedRound) -> dict[str, Any]:
     allocation = {job: list(devices) for job, devices in one.allocation.items()}
-    return {"allocation": allocation, "start": one.start, "end": one.end, **_bound_json(one)}
+    lent = {} if one.lent is None else {"lent": one.lent}
+    return {"allocation": allocation, "start": one.start, "end": one.end, **lent, **_bound_json(one)}
 
 
 def _bound_json(one: PlannedRound) -> dict[str, Any]:
@@ -265,9 +268,10 @@ def _bound_json(one: PlannedRound) -> dict[str, Any]:
     return {**({} if one.bound is None else ends), **({} if one.worth_bound is None else worth)}
 
 
-def _made(feed: Feed) -> str:
+def _made(feed: Feed, lent: int) -> str:
     first = f", {feed.first:,.0f} until an epoch of it was read" if feed.first < feed.later else ""
-    return f"data {feed.data}: preprocessors make {feed.later:,.0f} samples/s{first}; the prediction counts with that"
+    that = f"that, and with up to {plural(lent, 'trainer')} that help them" if lent else "that"
+    return f"data {feed.data}: preprocessors make {feed.later:,.0f} samples/s{first}; the prediction counts with {that}"
 
 
 def _told(value: float) -> float | None:

@@ -14,6 +14,7 @@ from fleet.profiling.sizing import Size
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.foretold_data_path import known_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
+from fleet.run.lending_checks import lending_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
@@ -62,6 +63,7 @@ def expected_jobs(
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     devices = devices_to_plan(cluster)
     path = known_data_path(spec, directory, sorted(runtime.facts), len(cluster.preprocessors))
+    lending = lending_of(runtime, cluster)
     single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
     others = [(sizes[name], rate) for name, rate in single if rate is not None]
     found = {}
@@ -71,7 +73,8 @@ def expected_jobs(
         passing = runtime.data_of(job.name).samples / runtime.samples_of(job.name)
         fed = None if path is None else path.feed_of(data_key(job), passing)
         if fed is not None:
-            curves = {kind: curve.capped(fed.own, job.virtual_workers) for kind, curve in curves.items()}
+            ceiling = fed.own * lending.times(lending.most)
+            curves = {kind: curve.capped(ceiling, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, devices, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, cluster, job.name)

@@ -11,6 +11,7 @@ from fleet.report.wording import readable_bytes
 from fleet.run.bad_input import BadInput
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.lending_checks import check_lending, lending_problems
 from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
@@ -33,6 +34,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
     check_against_data(runtime)
     _check_trainers(spec, cluster)
     check_minimum(runtime, cluster)
+    check_lending(runtime, cluster)
     prices_of(spec, cluster)
     sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
@@ -43,7 +45,10 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
 def check_against_data(runtime: Runtime) -> None:
     """Check the spec with the lengths of its data; SpecError with all that is wrong."""
     lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
-    problems = (*check(runtime.spec, lengths), *sampler_problems(runtime.spec), *_own_data_problems(runtime))
+    problems = (
+        *check(runtime.spec, lengths), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
+        *lending_problems(runtime),
+    )  # fmt: skip
     if problems:
         raise SpecError(in_order(problems))
 

@@ -27,7 +27,7 @@ class RingPlan:
         samples: samples of one lane; at least two steps of the job with the largest global batch.
         lane_bytes: bytes of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
-        writers: preprocessors.
+        writers: preprocessors, and trainers that prepare samples at the same time.
     """
 
     lanes: int
@@ -44,11 +44,12 @@ class RingPlan:
 def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     """Size the rings for the runtime's jobs and data."""
     resources = runtime.spec.resources
+    writers = preprocessors + min(resources.preparing_trainers, trainers - 1)
     largest = max([largest_trial_batch(runtime.spec), *(largest_batch(job) for job in runtime.spec.jobs)])
     samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
-    size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
+    size = max(lane_bytes(f.layout, samples, resources.slot_samples, writers) for f in runtime.facts.values())
     groups = len(runtime.spec.jobs) + trials_at_once(runtime.spec) + SPARE_LANES
-    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, preprocessors)
+    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, writers)
 
 
 def largest_batch(job: Job) -> int:

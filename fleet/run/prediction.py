@@ -15,6 +15,7 @@ from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
 from fleet.run.input_checks import check_against_data, check_minimum, least_size
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.lending_checks import check_lending, lending_of
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
@@ -112,10 +113,12 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         members = 1 if device == "cpu" else asked.members_per_device
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)
+        check_lending(runtime, cluster)
         sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
-    premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster))
+    lending = lending_of(runtime, cluster)
+    premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
     return PredictionInput(runtime, prediction, expected, sizes, ring, shape, device)
 

@@ -110,7 +110,7 @@ def _rank(value: Any) -> bool:
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("t", "unix", "forming", "wall_seconds"), _finite),
     **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank", "parts"), _whole),
-    **dict.fromkeys(("members_per_device", "working", "available"), _whole),
+    **dict.fromkeys(("members_per_device", "working", "available", "lent"), _whole),
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
     **dict.fromkeys(("parameter_bytes", "search_seed"), _or_null(_whole)),
     **dict.fromkeys(("virtual_workers", "batch_size"), _or_null(_positive)),
@@ -123,6 +123,7 @@ _CHECKS: dict[str, Check] = {
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream", "part"), _or_null(_text)),
     **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
+    **dict.fromkeys(("trainers", "prepared_by"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds", "ensemble"), _named(_number)),
     "of_data": _named(_rate),

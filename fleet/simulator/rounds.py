@@ -19,6 +19,7 @@ class PlannedRound:
         start, end: seconds since the run began.
         bound, expected: from the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
         worth, worth_bound: likewise, as `Plan` has them.
+        lent: likewise, trainers that prepare samples; None: none ever may.
     """
 
     allocation: Allocation
@@ -28,6 +29,7 @@ class PlannedRound:
     expected: float | None = None
     worth: float | None = None
     worth_bound: float | None = None
+    lent: int | None = None
 
     @property
     def gap(self) -> float | None:
@@ -51,7 +53,7 @@ class RoundObserver:
         if before and (starting or not running):
             self._rounds[-1] = replace(self._rounds[-1], end=now)
         if starting:
-            known = plan.bound, plan.end, plan.worth, plan.worth_bound
+            known = plan.bound, plan.end, plan.worth, plan.worth_bound, plan.lent
             self._rounds.append(PlannedRound(dict(running), now, math.inf, *known))
 
     def until(self, ends: Mapping[str, float]) -> tuple[PlannedRound, ...]:

@@ -57,8 +57,12 @@ class SharedPreprocessors:
         """A job has read an epoch of its data: what there is room for is kept from now on."""
         self._kept.add(self._feeds[job].data)
 
-    def most(self, demands: Iterable[FedJob]) -> dict[str, float]:
-        """Own samples/s that each of these jobs is fed at most; infinite where preprocessors have time for its lane."""
+    def most(self, demands: Iterable[FedJob], times: float = 1.0) -> dict[str, float]:
+        """Own samples/s that each of these jobs is fed at most; infinite where preprocessors have time for its lane.
+
+        Args:
+            times: so much more is made, since trainers help.
+        """
         demands = list(demands)
         fed = [(demand, self._feeds[demand.job]) for demand in demands if demand.job in self._feeds]
         wanted: dict[Hashable, float] = {}
@@ -69,7 +73,7 @@ class SharedPreprocessors:
             of_data[feed.data].add(demand.lane)
         for demand, feed in fed:
             first = 1 / len(of_data[feed.data]) if self.is_new(demand.job) else 0.0
-            seconds[demand.lane] = first / feed.first + (1 - first) / feed.later
+            seconds[demand.lane] = (first / feed.first + (1 - first) / feed.later) / times
         level = fair_level([(wanted[lane], seconds[lane]) for lane in wanted])
         most = {d.job: level / feed.passing if wanted[d.lane] > level else math.inf for d, feed in fed}
         return {demand.job: most.get(demand.job, math.inf) for demand in demands}

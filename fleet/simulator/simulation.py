@@ -10,11 +10,13 @@ from time import perf_counter
 
 from fleet.coordination.reading_together import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
 from fleet.scheduling.policies.within_prices import driven
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
@@ -51,12 +53,14 @@ class Premises:
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
         margin: seconds that promised deadlines leave, as a run's do for its delays.
         prices: of the devices; None: they do not count.
+        lending: how many trainers may prepare samples that have no job.
     """
 
     seed: int = 0
     slack: float = 0.0
     margin: float = 0.0
     prices: Prices | None = None
+    lending: Lending = NONE
 
 
 class Simulation:
@@ -86,7 +90,7 @@ class Simulation:
             machine = machine.under(_adapting(policy))
         self._trace, self._machine, self._premises = trace, machine, premises
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
-        self._policy = driven(policy, machine.cluster, premises.prices)
+        self._policy = with_lent_trainers(driven(policy, machine.cluster, premises.prices), premises.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._coming, self._arrived = trace.coming(), 0
@@ -95,6 +99,7 @@ class Simulation:
         self._timeline = Timeline()
         self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
         self._preprocessors, self._feedings = SharedPreprocessors(trace.feeds), 0
+        self._lent = 0  # trainers that prepare samples, by the last plan
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
         self._changed: list[str] = []  # since the last plan
@@ -178,6 +183,7 @@ class Simulation:
             Whether the plan stopped all jobs: the policy is asked again, now that no job is in its way.
         """
         books, new = self._books, self._books.changes(plan.allocation, plan.lanes)
+        self._lent = plan.lent or 0
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
         stopped = [*leaving, *(job for job in new if job in books.running)]
         ready = self._free_moves(new)
@@ -255,7 +261,8 @@ class Simulation:
         for jobs in together.values():
             readers = [reader_of(job, self._classes.place(job), job.held, job.pace) for job in jobs]
             feed = self._trace.feeds.get(jobs[0].name)
-            for members in divided(readers, math.inf if feed is None else feed.later):
+            made = math.inf if feed is None else feed.later * self._premises.lending.times(self._lent)
+            for members in divided(readers, made):
                 self._open_lane([jobs[index] for index in members])
 
     def _open_lane(self, jobs: Sequence[JobState]) -> None:
@@ -285,7 +292,8 @@ class Simulation:
         jobs = [self._books.unfinished[name] for name in self._books.running]
         paces = {job.name: self._machine.pace(job, self._books.running[job.name]) for job in jobs}
         shares = self._policy.shares_streams
-        most = self._preprocessors.most(FedJob(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs)
+        readers = [FedJob(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs]
+        most = self._preprocessors.most(readers, self._premises.lending.times(self._lent))
         fed = {name: min(pace, most[name]) for name, pace in paces.items()}
         self._feedings += 1
         for name, reading in self._lanes.repace(fed, now).items():
@@ -334,6 +342,8 @@ class Simulation:
 
     def _arrive(self) -> None:
         job = self._machine.arriving(self._coming.take())
+        if (feed := self._trace.feeds.get(job.name)) is not None:
+            job = job.changed(fed=feed.own)
         self._books.arrived(self._arrived, job)
         self._arrived += 1
         self._classes.arrived(job)

@@ -9,7 +9,7 @@ from pydantic import Field, Strict, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.prices import PriceCourse
-from fleet.spec.values import Count, Device, Name, NotNegative, Positive, Section, Text, numbers_of
+from fleet.spec.values import LARGEST_COUNT, Count, Device, Name, NotNegative, Positive, Section, Text, numbers_of
 
 
 class Store(Section):
@@ -59,6 +59,13 @@ class Resources(Section):
         examples=[3],
     )
     preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
+    preparing_trainers: Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)] = Field(
+        default=0,
+        description="Most trainers that prepare samples at the same time, as further preprocessors: of those that have "
+        "no network, where the networks train faster than samples come. They train again as soon as a network gets "
+        "them. On one host.",
+        examples=[2],
+    )
     threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
     ring_samples: Count = Field(
         default=1024, description="Samples of each stream that a node's ring holds.", examples=[1024]

@@ -65,11 +65,28 @@ def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         rule = f"more than the {workers} virtual workers of all jobs together: {trainers - workers} could never work"
         mend = f"set trainers to at most {workers}, or give jobs more virtual_workers"
         yield spec.origins.problem(("resources", "trainers"), trainers, rule, str(workers), mend)
+    yield from _lending_problems(spec)
     device = spec.resources.device
     if device not in DEVICES:
         rule = f"not a kind of device; the kinds are {', '.join(DEVICES)}"
         mend = "write one of these (which device of its kind a trainer gets is decided by the launch)"
         yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, DEVICES) or "auto", mend)
+
+
+def _lending_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """Trainers that shall prepare samples, where there are too few, or samples are read block by block."""
+    asked, trainers = spec.resources.preparing_trainers, spec.resources.trainers
+    path = ("resources", "preparing_trainers")
+    if trainers is not None and asked >= trainers:
+        rule = f"one of the {trainers} trainers has a network while samples are needed: {trainers - 1} are left at most"
+        yield spec.origins.problem(path, asked, rule, str(trainers - 1), f"set it to at most {trainers - 1}")
+    blocks = [name for name, data in spec.data.items() if data.order.shuffle == "blocks"]
+    if asked and blocks:
+        rule = (
+            f"the order of {blocks[0]} goes by blocks, which one preprocessor reads whole: others would read them again"
+        )
+        mend = "set it to 0, or let data." + blocks[0] + ".order.shuffle be samples"
+        yield spec.origins.problem(path, asked, rule, "0", mend)
 
 
 def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:

@@ -13,9 +13,11 @@ from fleet.coordination.executor import Start
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
+from fleet.coordination.lent_trainers import LentTrainers
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.model.rates import RateCurve
 
 PACES = {"a": 100.0, "b": 90.0, "c": 150.0}
@@ -106,3 +108,61 @@ def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Bookk
     books.ledger.jobs["b"] = replace(record, state=record.state.changed(passing=4.0))
     assert chosen(books, True, start("b", 0)) == 4
     assert books.ledger.feeds("b") == books.ledger.feeds("a") / 4
+
+
+# trainers that help
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def lending(books: Bookkeeper, lent: int, made: float = 110.0) -> Feeding:
+    """One preprocessor, and a plan that counts with so many trainers."""
+    books.ledger.lent = LentTrainers(Lending(1, 2))
+    books.record("preprocessors", counts={1: made}, of_data={"data": made}, demand=1.0, chosen=1)
+    books.record("planned", round=0, allocation={}, lent=lent)
+    return Feeding(books, False)
+
+
+def helpers(feeding: Feeding, *starts: Start) -> set[tuple[int, ...]]:
+    return {start.prepared_by for start in feeding.choose(0, starts, PACES)}
+
+
+def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Bookkeeper, tmp_path: Path) -> None:
+    feeding = lending(books, 2)
+    assert helpers(feeding, start("a", 0)) == {()}, "one preprocessor makes 110"
+    assert helpers(feeding, start("c", 0)) == {(3,)}
+    assert helpers(feeding, start("c", 0), start("a", 3)) == {(2, 1)}
+    books.record("lost", devices=[2])
+    assert helpers(feeding, start("c", 0), start("a", 3)) == {(1,)}
+    books.record("planned", round=0, allocation={}, lent=0)
+    assert helpers(feeding, start("c", 0)) == {()}
+    events = [line for line in read_journal(tmp_path / "journal.jsonl") if line["event"] == "preprocessing"]
+    assert [line.get("trainers") for line in events] == [None, [3], [2, 1], [1]], (
+        "nothing is to choose where nobody may help"
+    )
+
+
+def test_books_tell_who_prepares_for_whom(books: Bookkeeper) -> None:
+    feeding = lending(books, 1)
+    books.record("started", round=0, job="c", devices=[0], epoch=0, step=0, lane=1, prepared_by=[2])
+    assert books.ledger.feeds("a") == books.ledger.feeds("a", alone=True) * 2
+    assert books.ledger.lent.devices(books.ledger.running) == {2}
+    assert helpers(feeding, start("a", 1)) == {(2,)}, "it has the data open"
+    stay = {"c": (0,)}
+    assert feeding.formed_anew({"a": (1,)}, {"a": (1,), **stay}, 0) == {"a": (1,)}, "lanes stay with their makers"
+    assert feeding.formed_anew({"a": (2,)}, {"a": (2,), **stay}, 0) == {"a": (2,), **stay}, "but for one that is wanted"
+    books.record("stopped", job="c", devices=[0], epoch=0, step=1, why="policy")
+    assert not books.ledger.lent.devices(books.ledger.running)
+    books.record("session", session=1)
+    assert books.ledger.lent.counted == 0
+
+
+@pytest.mark.parametrize(("made", "samples", "anew"), [(5.0, 1000.0, True), (5.0, 1.0, False), (9.5, 1000.0, False)])
+def test_those_who_go_on_are_formed_anew_if_that_pays(
+    books: Bookkeeper, made: float, samples: float, anew: bool
+) -> None:
+    feeding = lending(books, 1, made)
+    books.ledger.jobs["a"] = replace(books.ledger.jobs["a"], samples=samples)
+    books.ledger.longest_forming = 1.0
+    books.record("started", round=0, job="a", devices=[0], epoch=0, step=0, lane=1)
+    assert feeding.formed_anew({}, {"a": (0,)}, 1) == ({"a": (0,)} if anew else {})
+    assert feeding.formed_anew({}, {"a": (0,)}, 0) == {}

@@ -48,7 +48,7 @@ class Unread:
 class Machine:
     """Rank 0 and another preprocessor, and four trainers; `lost` may be added to at any time."""
 
-    def __init__(self, preprocessors: int = 2, nodes: tuple[int, ...] = (0, 0, 0, 0, 0, 0)) -> None:
+    def __init__(self, preprocessors: int = 2, nodes: tuple[int, ...] = (0, 0, 0, 0, 0, 0), lent: int = 0) -> None:
         roles = ["coordinator+preprocessor", "preprocessor"][:preprocessors]
         roles += ["trainer"] * (6 - preprocessors)
         places = [
@@ -58,7 +58,7 @@ class Machine:
             for r, role in enumerate(roles)
         ]
         self.post, self.lost = Post(), frozenset[int]()
-        crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
+        crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost, lent)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
         self.executor = LiveExecutor(
             crew,
@@ -80,8 +80,11 @@ class Machine:
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 10 * (end[0] - begin[0]) + end[1] - begin[1]
 
-    def start(self, makers: int = 0, **jobs: tuple[int, ...]) -> None:
-        starts = tuple(Start(job, devices, 0, 0, False, (), makers=makers) for job, devices in jobs.items())
+    def start(self, makers: int = 0, prepared_by: tuple[int, ...] = (), **jobs: tuple[int, ...]) -> None:
+        starts = tuple(
+            Start(job, devices, 0, 0, False, (), makers=makers, prepared_by=prepared_by)
+            for job, devices in jobs.items()
+        )
         self.executor.start(starts, 0, share=False)
 
     def lose(self, *ranks: int) -> None:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed
+from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors, fair_level
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)
@@ -48,6 +49,25 @@ def test_those_that_read_together_take_as_much_as_the_slowest_of_them() -> None:
     demands = [FedJob("a", 0, 4.0), FedJob("b", 0, 20.0), FedJob("c", 1, 9.0)]
     most = SharedPreprocessors(feeds).most(demands)
     assert most == pytest.approx({"a": math.inf, "b": math.inf, "c": 6.0})  # c has what a and b, at 4 of 10, leave
+
+
+def test_trainers_that_help_make_as_much_more() -> None:
+    demands = [FedJob("a", 0, 9.0), FedJob("b", 1, 9.0)]
+    made = SharedPreprocessors({job: Feed("d", 10.0, 10.0) for job in "ab"})
+    assert made.most(demands, 1.5) == pytest.approx({"a": 7.5, "b": 7.5})
+
+
+def test_a_simulation_lends_the_trainers_that_its_jobs_leave() -> None:
+    """Alone it would train one sample a second; half as much is made, and with the second trainer all that it eats."""
+    job = TraceJob("a", 0, 1, duration=20, stream="a", epochs=2, limit=1)
+    trace = Trace.of(JobColumns.from_jobs([job])).with_feeds({"a": Feed("d", 0.5, 0.5)})
+    ends = [
+        Simulation(
+            trace, MeasuredMachine(Cluster((2,)), None), policy("local"), premises=Premises(lending=Lending(1, most))
+        ).run().end.item()
+        for most in (0, 1)
+    ]  # fmt: skip
+    assert ends == pytest.approx([40.0, 20.0])
 
 
 def test_a_fold_s_samples_are_fewer_than_those_that_go_by() -> None:

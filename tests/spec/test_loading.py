@@ -40,6 +40,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
     assert spec.resources.model_dump() == {
         "trainers": None,
         "preprocessors": 1,
+        "preparing_trainers": 0,
         "threads": 1,
         "ring_samples": 1024,
         "slot_samples": 32,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from fleet.coordination.protocol import (
@@ -15,17 +14,15 @@ from fleet.coordination.protocol import (
     OpenLane,
     ReplaceWriter,
     SampleRate,
-    SampleSkipped,
-    SamplesMade,
     Shutdown,
     SkipSamples,
 )
-from fleet.run.ranks.kept_samples import kept_part, stores_of
+from fleet.run.ranks.kept_samples import kept_part
 from fleet.run.ranks.rank import Rank
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, made_rates
+from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
+from preprocess import CorruptLimitError, made_rates
 from preprocess.ring.process import use_one_thread
 
-_NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers
 _IDLE_SECONDS = 0.2
 
 
@@ -41,72 +38,47 @@ class PreprocessorRank:
         self._rank, self._moves = rank, moves
         self._mailbox = rank.mailbox(TO_PREPROCESSOR)
         self._number = [place.rank for place in rank.cluster.preprocessors].index(rank.number)  # among all
-        self._making: list[Preprocessor] = []  # its own, if needed, and lost ones' that it is now
-        self._made: Callable[[int], Preprocessor] | None = None  # by number, once there is a ring
-        for dataset in rank.datasets.values():
-            dataset.report_skips(self._tell_of)
+        self._maker: SampleMaker | None = None  # once there is a ring: this one, and lost ones that it is now
+        tell_of_skips(rank, self._mailbox)
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
         use_one_thread()
         while True:
             self._moves()
-            busy = [each for each in self._making if not each.rests]
+            busy = self._maker is not None and self._maker.is_busy
             message = self._mailbox.receive(0.0 if busy else _IDLE_SECONDS)
             if isinstance(message, Shutdown):
                 return message.code
-            try:
-                if message is not None:
-                    self._obey(message)
-                elif busy and not self._step(busy):
-                    busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
-            except CorruptLimitError:
-                self._making = []  # the coordinator has heard of as many samples, and ends the run
+            if message is not None:
+                self._obey(message)
+            elif self._maker is not None and busy:
+                self._maker.work()
             self._rank.report_signal()
-
-    def _make_ring(self, order: MakeRing) -> Callable[[int], Preprocessor]:
-        """Make the node's ring, with its other ranks; returns what makes the preprocessor of a number."""
-        ring, nodes, patience = self._rank.make_ring(order), self._rank.nodes(order), self._rank.runtime.timeout
-        datasets, slots = self._rank.datasets, self._rank.ties.slots
-        return lambda number: Preprocessor(
-            ring, number, datasets, nodes, slots, patience, stores_of(self._rank, ring, number)
-        )
-
-    def _step(self, busy: list[Preprocessor]) -> bool:
-        """Let each make a slot, where there is room; whether one was made."""
-        made = [each.step() for each in busy]
-        return any(made)
-
-    def _tell_of(self, sample: SkippedSample) -> None:
-        self._mailbox.send(0, TO_COORDINATOR, SampleSkipped(self._rank.number, sample))
-
-    def _tell_made(self) -> None:
-        laid, made = Counter[str](), Counter[str]()
-        for each in self._making:
-            statistics = each.statistics
-            laid.update(statistics.samples_of_data)
-            made.update(statistics.prepared)
-        self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(laid), dict(made)))
 
     def _obey(self, message: Message) -> None:
         if isinstance(message, SkipSamples):
-            self._rank.datasets[message.data].skip_always(TRAIN, message.train)
-            self._rank.datasets[message.data].skip_always(HELD_OUT, message.held_out)
+            skip(self._rank, message)
         elif isinstance(message, MakeRing):
-            self._made = self._make_ring(message)
-            self._making = [self._made(self._number)]
-        elif isinstance(message, ReplaceWriter):
-            assert self._made is not None, "writers are lost once there is a ring"
-            self._making.append(self._made(message.writer))
+            self._maker = SampleMaker(self._rank, self._mailbox, self._rank.make_ring(message), message)
+            self._maker.become(self._number)
         elif isinstance(message, MeasureThroughput):
-            kept = kept_part(self._rank, message.data)
-            made = made_rates(self._rank.datasets[message.data], message.seconds, kept=kept)
-            self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made.later, made.first))
+            self._measure(message)
+        elif self._maker is not None:  # what follows comes once there is a ring
+            self._fill(self._maker, message)
+
+    def _fill(self, maker: SampleMaker, message: Message) -> None:
+        if isinstance(message, ReplaceWriter):
+            maker.become(message.writer)
         elif isinstance(message, OpenLane):
-            for each in self._making:
-                if message.lane.is_made_by(each.index):
-                    each.open_lane(message.lane)
+            maker.open_lane(message.lane)
         elif isinstance(message, CloseLane):
-            for each in self._making:
-                each.close_lane(message.lane)
-            self._tell_made()
+            maker.close_lane(message.lane)
+
+    def _measure(self, order: MeasureThroughput) -> None:
+        kept = kept_part(self._rank, order.data)
+        try:
+            made = made_rates(self._rank.datasets[order.data], order.seconds, kept=kept)
+        except CorruptLimitError:
+            return  # the coordinator has heard of as many samples, and ends the run
+        self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made.later, made.first))

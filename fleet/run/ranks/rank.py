@@ -121,9 +121,11 @@ class Rank:
     def nodes(self, order: MakeRing) -> NodeMap:
         """Who makes samples, where, and who receives them on each node."""
         makers = self.cluster.preprocessors[: order.writers]
-        places = tuple(self.cluster.nodes.index(place.node) for place in makers)
+        places = [self.cluster.nodes.index(place.node) for place in makers]
+        places += [0] * (order.writers - len(makers))  # trainers that prepare, on the only node: nothing is sent there
+        ranks = [place.rank for place in makers] + [COORDINATOR] * (order.writers - len(makers))
         receivers = tuple(self.cluster.lowest_rank(node) for node in self.cluster.nodes)
-        return NodeMap(tuple(place.rank for place in makers), places, receivers)
+        return NodeMap(tuple(ranks), tuple(places), receivers)
 
     def watchdog(self) -> Watchdog:
         """Returns what watches the thread that enters it."""

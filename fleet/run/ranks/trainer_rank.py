@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
     AddJob,
+    CloseLane,
     FindLargest,
     Fits,
     KeepBusy,
@@ -26,12 +26,14 @@ from fleet.coordination.protocol import (
     MakeRing,
     Message,
     MoveGroup,
+    PrepareLane,
     Profiled,
     ProfileGroup,
     Pulse,
     SaveJob,
     SetBatch,
     Shutdown,
+    SkipSamples,
     StartGroup,
 )
 from fleet.machine.standard_error import tell
@@ -40,6 +42,8 @@ from fleet.profiling.measure import keep_busy, measure
 from fleet.run.ranks.failure import last_word
 from fleet.run.ranks.feed import BatchFeed, FeedTimeout
 from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms, formed, save
+from fleet.run.ranks.lent_trainer import LentTrainer
+from fleet.run.ranks.lifeline import Lifeline
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
@@ -57,15 +61,6 @@ from trainers.repeatable.no_exit import no_exit
 from trainers.step.compiled import forget_graphs
 
 _IDLE_SECONDS = 1.0
-_GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
-
-
-class Orphaned(CannotGoOnError):
-    """The process that started this rank is gone."""
-
-
-class Unheard(CannotGoOnError):
-    """Rank 0, which sends a pulse, is heard of no more."""
 
 
 class TrainerRank:
@@ -85,12 +80,11 @@ class TrainerRank:
         self._mailbox = rank.mailbox(TO_TRAINER)
         self._note = WorkNote(rank.directory.at_work, rank.number)
         self._ring: Ring | None = None
-        self._heard = time.monotonic()
-        self._fatal = ""  # why the run must end, as rank 0 was told
+        self._lifeline = Lifeline(rank.runtime.timeout)
+        self._lent = LentTrainer(rank, self._mailbox, moves)
         self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
-        self._parent = os.getppid()
         self._next: Message | None = None  # came while this rank kept busy
 
     def run(self) -> int:
@@ -98,19 +92,21 @@ class TrainerRank:
         gc.freeze()  # what is there now stays: looking for ended jobs' memory, at each one's end, leaves it out
         while True:
             self._moves()
-            message, self._next = self._next or self._mailbox.receive(_IDLE_SECONDS), None
+            message, self._next = self._next or self._receive(), None
             self._rank.report_signal()
-            if os.getppid() != self._parent:
-                raise Orphaned("the launcher of this rank is gone")
+            self._lifeline.check_launcher()
             if message is None:
-                self._check_pulse()
+                self._lifeline.check_pulse()
                 continue
-            self._heard = time.monotonic()
+            self._lifeline.heard()
             if isinstance(message, Shutdown):
                 self._note.remove()
                 return message.code
             if isinstance(message, MakeRing):
                 self._ring = self._rank.make_ring(message)
+                self._lent.learn(self._ring, message)
+            elif isinstance(message, (SkipSamples, PrepareLane, CloseLane)):
+                self._lent.obey(message)
             elif isinstance(message, StartGroup):
                 self._serve(message.job, partial(self._train, message))
             elif isinstance(message, (AddJob, SetBatch)):
@@ -125,6 +121,15 @@ class TrainerRank:
                 self._serve(message.job, partial(self._find_largest, message))
             elif isinstance(message, KeepBusy) and message.job:
                 self._keep_busy(message)
+
+    def _receive(self) -> Message | None:
+        """The next message; None if there is none now. Without one, a trainer that prepares samples goes on with it."""
+        if not self._lent.is_busy:
+            return self._mailbox.receive(_IDLE_SECONDS)
+        message = self._mailbox.poll()
+        if message is None:
+            self._lent.work()
+        return message
 
     @property
     def _runtime(self) -> Runtime:
@@ -144,15 +149,9 @@ class TrainerRank:
             self._learn(message)
         return message
 
-    def _check_pulse(self) -> None:
-        """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
-        silence = time.monotonic() - self._heard
-        if silence > self._runtime.timeout + _GRACE_SECONDS:
-            more = f"; {self._fatal}" if self._fatal else ""
-            raise Unheard(f"rank 0 has said nothing for {silence:.0f} s: a source of data may be stuck there{more}")
-
     def _serve(self, job: str, work: Callable[[], Left]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
+        self._lent.give_back()
         try:
             with no_exit(), self._note.of(job):
                 word = work()
@@ -177,9 +176,9 @@ class TrainerRank:
         self._tell(replace(word, rank=self._rank.number))
         if word.why == "peer":
             self._free_memory()
-        self._fatal = word.error if word.fatal else ""
+        self._lifeline.fatal = word.error if word.fatal else ""
         if not word.fatal:
-            self._heard = time.monotonic()  # pulses went by meanwhile
+            self._lifeline.heard()  # pulses went by meanwhile
 
     def _leave_if_broken(self, word: Left) -> None:
         """End this process if a kernel of the job has made the device useless to it: a new one can use it again."""
@@ -198,6 +197,7 @@ class TrainerRank:
 
     def _move(self, order: MoveGroup) -> None:
         """Give a job away, or take it; if it does not come, the order to train it tells rank 0 why."""
+        self._lent.give_back()
         begin = time.perf_counter()
         self._unmoved.pop(order.job, None)
         trainer = self._held.pop(order.job, None)
@@ -226,7 +226,7 @@ class TrainerRank:
             word = last_word(order.job, error, fatal=isinstance(error, CheckpointError) and _is_disk(error))
             self._leave_if_broken(word)
             self._tell(replace(word, rank=self._rank.number))
-            self._fatal = word.error if word.fatal else ""
+            self._lifeline.fatal = word.error if word.fatal else ""
 
     def _train(self, order: StartGroup) -> Left:
         begin = time.perf_counter()
@@ -373,12 +373,12 @@ class TrainerRank:
         self._moves()
         message = self._poll()
         if message is None:
-            self._check_pulse()
+            self._lifeline.check_pulse()
         elif isinstance(message, Pulse):
-            self._heard = time.monotonic()
+            self._lifeline.heard()
         else:
             self._next = message
-        return self._next is not None or os.getppid() != self._parent
+        return self._next is not None or self._lifeline.is_orphaned
 
     def _free_memory(self) -> None:
         gc.collect()  # a trainer and its parts know each other

@@ -13,6 +13,7 @@ from fleet.coordination.ledger import Ledger
 from fleet.machine.cluster_map import ClusterMap
 from fleet.run.chosen_batches import Batches
 from fleet.run.devices_to_plan import devices_to_plan
+from fleet.run.lending_checks import lending_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.opening.extended_spec import reopen
 from fleet.run.ranks.rank import Rank
@@ -74,6 +75,8 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
         wire.to_preprocessors(order)
+        if ledger.lent.lending.most:
+            wire.to_trainers(order)
     return Books(keeper, skipped, batches, clock, found, longer)
 
 
@@ -96,7 +99,8 @@ def stands(rank: Rank, job: str) -> Standing:
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
     spec = rank.runtime.spec
     jobs = [record_of(job, rank.runtime, rank.cluster, batches, clock) for job in spec.jobs]
-    return Ledger(devices_to_plan(rank.cluster), jobs, spec.seed, spec.policy.restart, spec.policy.margin)
+    cluster, lending = devices_to_plan(rank.cluster), lending_of(rank.runtime, rank.cluster)
+    return Ledger(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
 
 
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:

@@ -67,7 +67,7 @@ def rate_jobs(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
+    rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, keeper.ledger.lent.lending.most)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, opened), opened.output.directory, opened.ready.options)

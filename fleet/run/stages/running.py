@@ -140,7 +140,8 @@ def start(rated: Rated) -> Running:
     wire.to_preprocessors(order)
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
-    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
+    lent = ring.writers - len(rank.cluster.preprocessors)
+    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
     lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, LaneMates(opened.books.ledger))
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)

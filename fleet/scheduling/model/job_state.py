@@ -34,6 +34,8 @@ class JobState:
         stream: sharing class; jobs with the same one read the same samples next, and pace each other.
         data: its data set; samples/s of jobs with others say nothing about each other.
         passing: samples of its stream that go by for each of its own; 1 where all are.
+        fed: samples/s that preprocessors alone feed it; infinite: nobody knows. `rate` is cut off there already, or at
+            what they make together with trainers that may help, see `WithLentTrainers`.
         mixed_kinds: whether its devices may be of different kinds.
         arrival: seconds since the run began.
         deadline: seconds since the run began by which it should be done; infinite: any time will do.
@@ -78,6 +80,7 @@ class JobState:
     stream: str = ""
     data: str = field(default="", kw_only=True)
     passing: float = field(default=1.0, kw_only=True)
+    fed: float = field(default=math.inf, kw_only=True)
     mixed_kinds: bool = False
     arrival: float = 0.0
     deadline: float = math.inf

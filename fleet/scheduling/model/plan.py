@@ -37,6 +37,8 @@ class Plan:
         memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
             work alone: with or without it the answer is the same. Only `gavel` and `goodput` learn by it, and begin
             anew where it is lost.
+        lent: so many trainers without a job may prepare samples, and r(m) was cut off at what comes out with them;
+            None: nobody has chosen.
         promises: job -> its promise from now on. Unlike the memo it is never lost, and an answer may depend
             on it: the driver keeps it, as it is, until it is replaced or the job has left.
     """
@@ -59,6 +61,7 @@ class Plan:
     worth_bound: float | None = None
     memo: Any = None
     promises: Mapping[str, Any] = field(default_factory=dict)
+    lent: int | None = None
 
     def whole_of(self, running: Allocation) -> dict[str, tuple[int, ...]]:
         """Everybody who trains from now on, and where, if `running` is who trains now."""

@@ -1,0 +1,112 @@
+"""A trainer that has no network, and prepares samples for others until it gets one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSamples
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.runtime import open_datasets
+from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
+from fleet.run.ranks.time_limit import time_limit
+from preprocess import Ring
+from preprocess.ring.process import use_one_thread
+
+
+class LentTrainer:
+    """The preprocessor that a trainer is meanwhile. Its data sets are opened when it first is one.
+
+    Args:
+        rank: this rank.
+        mailbox: the trainer's.
+        moves: called now and then: this rank is not stuck.
+    """
+
+    def __init__(self, rank: Rank, mailbox: Mailbox, moves: Callable[[], None]) -> None:
+        self._rank, self._mailbox, self._moves = rank, mailbox, moves
+        self._ring: tuple[Ring, MakeRing] | None = None
+        self._skips: list[SkipSamples] = []  # until the data sets are open
+        self._maker: SampleMaker | None = None  # from the first lane on
+        self._training: tuple[int, bool] | None = None  # torch's threads, and whether it is deterministic, meanwhile
+
+    def learn(self, ring: Ring, order: MakeRing) -> None:
+        """Know the node's ring."""
+        self._ring = ring, order
+
+    def obey(self, order: SkipSamples | PrepareLane | CloseLane) -> None:
+        """Carry out an order of those that preprocessors get."""
+        if isinstance(order, SkipSamples):
+            self._skips.append(order)
+        elif isinstance(order, PrepareLane):
+            self._begin(order)
+        elif self._maker is not None:
+            self._maker.close_lane(order.lane)
+            self._end_if_over()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has lanes to fill, or to close."""
+        return self._maker is not None and self._maker.is_busy
+
+    def work(self) -> None:
+        """Make a slot, or wait shortly for room for one."""
+        assert self._maker is not None
+        self._maker.work()
+        self._end_if_over()
+
+    def give_back(self) -> None:
+        """See that nothing is left of the lanes that it was told to close, before it trains.
+
+        Raises:
+            CannotGoOnError: that took too long.
+        """
+        timeout = self._rank.runtime.timeout
+        deadline = time.monotonic() + timeout
+        while self.is_busy:
+            self._moves()
+            self.work()
+            if time.monotonic() > deadline:
+                raise CannotGoOnError(
+                    f"rank {self._rank.number} waited {timeout:g} s for rank 0 to open and close the lanes that this "
+                    "trainer has prepared samples for"
+                )
+
+    def _begin(self, order: PrepareLane) -> None:
+        if self._maker is None:
+            assert self._ring is not None, "lanes are opened after rings are made"
+            self._open_data()
+            self._maker = SampleMaker(self._rank, self._mailbox, *self._ring)
+        self._be_like_preprocessors()
+        self._maker.become(order.writer).open_lane(order.lane)  # its earlier numbers may be others' by now
+
+    def _open_data(self) -> None:
+        rank, seconds = self._rank, self._rank.runtime.timeout
+        late = (
+            f"rank {rank.number} has been opening the data for {seconds:g} s to prepare samples, a source has not come "
+            f"back; if that really takes so long, raise resources.timeout (now {seconds:g} s)"
+        )
+        with time_limit(rank.world, seconds, late):
+            rank.datasets = open_datasets(rank.runtime.spec)
+        tell_of_skips(rank, self._mailbox)
+        for order in self._skips:
+            skip(rank, order)
+
+    def _be_like_preprocessors(self) -> None:
+        """Samples shall have the bits that preprocessors give them, also where transforms compute with torch."""
+        if self._training is None:
+            self._training = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        use_one_thread()
+        torch.use_deterministic_algorithms(False)
+
+    def _end_if_over(self) -> None:
+        """Once nothing is left to do, let torch compute as training had it, on which that has its bits."""
+        if self._training is not None and not self.is_busy:
+            threads, deterministic = self._training
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(deterministic)
+            self._training = None

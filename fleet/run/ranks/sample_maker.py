@@ -1,0 +1,95 @@
+"""The preprocessors that a rank is: they fill the lanes that they are told of, slot by slot."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_COORDINATOR, MakeRing, SampleSkipped, SamplesMade, SkipSamples
+from fleet.run.ranks.kept_samples import stores_of
+from fleet.run.ranks.rank import Rank
+from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SkippedSample
+
+_NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers
+
+
+class SampleMaker:
+    """Makes samples between two messages, as one preprocessor or as several.
+
+    Args:
+        rank: this rank, whose data sets are open.
+        mailbox: of the thread that makes them.
+        ring: the node's.
+        order: by which that was made.
+    """
+
+    def __init__(self, rank: Rank, mailbox: Mailbox, ring: Ring, order: MakeRing) -> None:
+        self._rank, self._mailbox, self._ring, self._nodes = rank, mailbox, ring, rank.nodes(order)
+        self._making: list[Preprocessor] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a lane is to be filled, or something of one is under way."""
+        return any(not each.rests for each in self._making)
+
+    def become(self, number: int) -> Preprocessor:
+        """Be the preprocessor of that number, too, for good: what it has made counts as long as the run goes on."""
+        known = next((each for each in self._making if each.index == number), None)
+        if known is None:
+            stores = stores_of(self._rank, self._ring, number)
+            patience, slots = self._rank.runtime.timeout, self._rank.ties.slots
+            known = Preprocessor(self._ring, number, self._rank.datasets, self._nodes, slots, patience, stores)
+            self._making.append(known)
+        return known
+
+    def open_lane(self, lane: LaneSpec) -> None:
+        """Fill the lane as all those of its makers that this rank is."""
+        for each in self._making:
+            if lane.is_made_by(each.index):
+                each.open_lane(lane)
+
+    def close_lane(self, lane: int) -> None:
+        """Fill the lane no more, and tell what was made so far."""
+        for each in self._making:
+            each.close_lane(lane)
+        laid, made = Counter[str](), Counter[str]()
+        for each in self._making:
+            statistics = each.statistics
+            laid.update(statistics.samples_of_data)
+            made.update(statistics.prepared)
+        self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(laid), dict(made)))
+
+    def work(self) -> None:
+        """Let each make a slot where there is room; where nobody can, sleep until somebody may, or shortly.
+
+        Raises:
+            SampleError, RingTimeout: see `Preprocessor.step`.
+        """
+        busy = [each for each in self._making if not each.rests]
+        try:
+            made = [each.step() for each in busy]
+        except CorruptLimitError:
+            self.give_up()
+            return
+        if busy and not any(made):
+            busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
+
+    def give_up(self) -> None:
+        """Make no more: too many samples are corrupt. The coordinator has heard of as many, and ends the run."""
+        self._making = []
+
+
+def tell_of_skips(rank: Rank, mailbox: Mailbox) -> None:
+    """Let the coordinator hear of each sample that this rank's data sets skip."""
+
+    def tell(sample: SkippedSample) -> None:
+        mailbox.send(0, TO_COORDINATOR, SampleSkipped(rank.number, sample))
+
+    for dataset in rank.datasets.values():
+        dataset.report_skips(tell)
+
+
+def skip(rank: Rank, order: SkipSamples) -> None:
+    """Take samples as corrupt, as an earlier session found them."""
+    rank.datasets[order.data].skip_always(TRAIN, order.train)
+    rank.datasets[order.data].skip_always(HELD_OUT, order.held_out)

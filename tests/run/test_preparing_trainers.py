@@ -1,0 +1,144 @@
+"""Trainers without a network prepare samples, train again as soon as one wants them, and no bit tells of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder, mlp, pictures, write_ensemble
+from tests.run.support.processes import FLEET, run, started
+from tests.run.test_added_jobs import add, held, late
+
+SECONDS = 0.002  # a picture: one preprocessor makes less than 500 a second, and the rates ask for a million
+EPOCHS = 4
+
+
+def written(folder: Path, preparing: int) -> Ensemble:
+    """One network on two trainers, of which the second would bring it nothing."""
+    reading = {"seconds": SECONDS}
+    return write_ensemble(
+        folder,
+        [mlp(stop={"epochs": EPOCHS})],
+        data={"pictures": pictures(reading, reading)},
+        policy={"name": "malleable"},
+        resources={
+            "trainers": 2, "preparing_trainers": preparing, "device": "cpu", "ring_samples": 128, "slot_samples": 8,
+        },
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    return written(tmp_path_factory.mktemp("lent"), 1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Without trainers that prepare, and both networks in the spec from the beginning."""
+    folder = tmp_path_factory.mktemp("alone")
+    alone = write_ensemble(folder, [mlp(stop={"epochs": EPOCHS}), late()])
+    ended = run(alone.plain("out"), folder)
+    assert ended.code == 0, ended.output
+    return alone.left("out")
+
+
+@pytest.fixture(scope="module")
+def lent(ensemble: Ensemble) -> RunFolder:
+    """A run to which a second network is added while a trainer prepares the samples of the first."""
+    folder, gate = ensemble.left("added"), held(ensemble, "added")
+    with started(ensemble.plain("added"), ensemble.folder, **gate) as it:
+        it.wait_for(lambda: bool(folder.events("started")), "the first network to train")
+        ended = add(ensemble, "added", late())
+        assert ended.code == 0, ended.output
+        Path(gate["GATE"]).touch()
+        ended = it.finish()
+    assert ended.code == 0, ended.output
+    return folder
+
+
+def test_a_trainer_prepares_samples_until_a_network_gets_it(lent: RunFolder) -> None:
+    (first, *_), (late_one, *_) = lent.events("started", "mlp"), lent.events("started", "late")
+    (helper,) = first["prepared_by"]
+    assert helper not in first["devices"]
+    planned = {line["round"]: line for line in lent.events("planned")}
+    assert planned[first["round"]]["lent"] == 1 and planned[late_one["round"]]["lent"] == 0
+    (chosen,) = [line for line in lent.events("preprocessing") if line["round"] == first["round"]]
+    assert (chosen["working"], chosen["available"], chosen["trainers"]) == (1, 1, [helper])
+    again = next(line for line in lent.events("started", "mlp") if line["round"] == late_one["round"])
+    assert again["moved"] and "prepared_by" not in again, "its lane was the trainer's"
+    assert {*again["devices"], *late_one["devices"]} == {0, 1}, "all trainers train"
+
+
+def test_bits_are_those_of_a_run_without(lent: RunFolder, undisturbed: RunFolder) -> None:
+    jobs = ("mlp", "late")
+    assert_same_bits(final_states(lent, jobs), final_states(undisturbed, jobs))
+
+
+def test_what_it_made_is_counted(lent: RunFolder) -> None:
+    samples = lent.summary["samples"]
+    assert samples["made"] >= samples["read"] / 2, "the networks share what is made, and more is made than is read"
+
+
+def test_the_others_go_on_when_it_is_lost(ensemble: Ensemble, undisturbed: RunFolder) -> None:
+    folder = ensemble.left("lost")
+    with started(ensemble.plain("lost"), ensemble.folder) as it:
+        it.wait_for(lambda: bool(folder.events("checkpoint", "mlp")), "a checkpoint")
+        (helper,) = folder.events("started", "mlp")[0]["prepared_by"]
+        it.kill_rank(1 + helper)
+        ended = it.finish()
+    assert ended.code == 0, ended.output
+    assert len(folder.events("session")) == 1, "all ranks were started again"
+    (lost,) = folder.events("lost")
+    assert lost["devices"] == [helper]
+    assert "prepared_by" not in folder.events("started", "mlp")[-1]
+    assert_same_bits(final_states(folder, ("mlp",)), final_states(undisturbed, ("mlp",)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"resources.preparing_trainers": 2}, "set it to at most 1"),
+        ({"data.pictures.order": "{shuffle: blocks, block: 8}"}, "goes by blocks"),
+    ],
+)
+def test_what_brings_nothing_is_refused(ensemble: Ensemble, change: dict[str, object], words: str) -> None:
+    options = [option for key, value in change.items() for option in ("--set", f"{key}={value}")]
+    ended = run(ensemble.plain("refused", *options), ensemble.folder)
+    assert ended.code == 2 and "preparing_trainers" in ended.output and words in ended.output, ended.output
+
+
+def test_kept_samples_are_those_of_their_makers(ensemble: Ensemble) -> None:
+    ended = run(ensemble.plain("kept", "--set", "data.pictures.store=true"), ensemble.folder)
+    assert ended.code == 2 and "are kept by the preprocessors" in ended.output, ended.output
+
+
+def test_several_hosts_are_refused(ensemble: Ensemble) -> None:
+    ended = run(ensemble.plain("hosts", "--rehearse", "--cluster", "1,1"), ensemble.folder)
+    assert ended.code == 2 and "their own host alone" in ended.output, ended.output
+
+
+def test_the_plan_counts_with_them(ensemble: Ensemble) -> None:
+    """One preprocessor makes 50 samples/s, and the network would eat a million."""
+
+    def planned(preparing: int) -> dict[str, Any]:
+        values = ("rehearse.preprocessors={1: 50.0}", "policy.restart=0", f"resources.preparing_trainers={preparing}")
+        options = [option for value in values for option in ("--set", value)]
+        ended = run([*FLEET, "plan", str(ensemble.spec), "--json", *options], ensemble.folder)
+        assert ended.code == 0, ended.output
+        return json.loads(ended.output[ended.output.index("{") :])  # type: ignore[no-any-return]
+
+    alone, helped = planned(0), planned(1)
+    assert [one["lent"] for one in helped["flotillas"]] == [1] and "lent" not in alone["flotillas"][0]
+    assert helped["predicted_seconds"] == pytest.approx(alone["predicted_seconds"] / 2, rel=0.01)
+
+
+def test_a_rehearsal_lends_trainers_too(ensemble: Ensemble) -> None:
+    options = ("--rehearse", "--set", "rehearse.preprocessors={1: 1000.0}", "--set", "rehearse.rates=rates.json")
+    ended = run(ensemble.plain("rehearsed", *options), ensemble.folder)
+    assert ended.code == 0, ended.output
+    (begun,) = ensemble.left("rehearsed").events("started")
+    assert len(begun["prepared_by"]) == 1
