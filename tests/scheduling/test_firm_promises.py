@@ -106,6 +106,11 @@ def test_a_promise_that_cannot_be_kept_is_told_with_its_earliest_end() -> None:
     assert lost.late == {"due": 15.0} and counts(lost) == {"due": 2}
 
 
+def test_a_deadline_that_has_passed_is_not_promised_again_whatever_is_left() -> None:
+    plan = planned(job("due", 0.0, 10.0, admitted=True), promises={"due": AtHome("", ((0.0, 10.0, 4),))}, time=11.0)
+    assert set(plan.late) == {"due"}
+
+
 def test_it_plans_anew_when_more_is_reserved_than_the_job_has() -> None:
     due = job("due", 9.0, 10.0, RateCurve({1: 1.0, 2: 1.2}, 4), admitted=True)
     promises = {"due": AtHome("", ((0.0, 4.0, 1), (4.0, 8.5, 2)))}

@@ -129,7 +129,7 @@ class FirmPromises:
         for job in self.state.jobs:
             promise = self.state.promises.get(job.name)
             demand = self._demand(job, promise.kind) if job.admitted and isinstance(promise, AtHome) else None
-            if demand is not None and promise is not None:
+            if demand is not None and promise is not None and job.deadline > self._now:
                 demands[promise.kind].append(demand)
                 if all(count in self._sizes[promise.kind] for _, _, count in promise.inner):
                     promised[job.name] = promise.inner
