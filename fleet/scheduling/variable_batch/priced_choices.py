@@ -91,10 +91,13 @@ def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tup
         taken = np.where(gained > none, taken, NONE)
         dual = float(np.maximum(gained, none).sum() + prices @ capacity)
         excess = usage[taken[taken >= 0]].sum(axis=0) - capacity
-        if dual < bound:
-            bound, best, lowest = dual, taken, prices
-        if (excess <= 0).all() and prices @ excess == 0:
-            break  # the bound is reached
+        reached = (excess <= 0).all() and prices @ excess == 0
+        if (
+            dual < bound or reached
+        ):  # at other prices of the same bound, jobs to which choices are alike may want others
+            bound, best, lowest = min(dual, bound), taken, prices
+        if reached:
+            break
         direction = np.sign(excess)
         step = np.where(direction * before < 0, step * _PARTS, step)
         before = direction
