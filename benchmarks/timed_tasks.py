@@ -1,4 +1,4 @@
-"""Networks that compute for some seconds, and one that turns slow while it trains."""
+"""Networks that compute for some seconds, one that turns slow while it trains, and unlike ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.noise_task import CLASSES, NoiseTask
+from benchmarks.timed_networks import BATCH, NETWORKS
 
-SIDE = 16
+SIDE, PICTURE_SIDE = 16, 32
 
 
 class Steady(NoiseTask):
@@ -41,3 +42,18 @@ class Steady(NoiseTask):
         if self._flag is not None and self._flag.exists():
             time.sleep(self._seconds)
         return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+class Pictured(NoiseTask):
+    """One of the networks on pictures that `timed_networks` names.
+
+    Args:
+        network: its name.
+        samples: of an epoch.
+    """
+
+    batch_size: ClassVar[int] = BATCH
+
+    def __init__(self, network: str, samples: int) -> None:
+        self.samples, self.side = samples, PICTURE_SIDE
+        self.model = NETWORKS[network].model

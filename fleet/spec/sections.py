@@ -260,7 +260,7 @@ class Policy(Section):
     )
     margin: NotNegative = Field(
         default=1.0,
-        description="Seconds that the policy `deadline` leaves before a deadline that it promises, in case plans, "
+        description="Seconds that `deadline` and `goodput` leave before a deadline that they promise, in case plans, "
         "messages or steps are late.",
         examples=[5],
     )

@@ -25,7 +25,17 @@ from tests.fleet.support.arriving import BATCH, DEVICES, SAMPLES, Arriving, draw
 JOBS = 12
 RING = 100_000
 """Samples of the ring: so many that nobody waits for another one's reader."""
-POLICIES = ("fifo", "tiresias", "deadline", "elasticflow", "malleable", "edf-admission", "flotilla", "sharing")
+POLICIES = (
+    "fifo",
+    "tiresias",
+    "deadline",
+    "elasticflow",
+    "malleable",
+    "edf-admission",
+    "goodput",
+    "flotilla",
+    "sharing",
+)
 
 
 def planned(folder: Path, jobs: list[Arriving], name: str, **policy: float) -> DryRun:

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.run.support.ensembles import Ensemble, RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run, started
 
-ELASTICFLOW = {"name": "elasticflow", "parameters": {"slot": 1.0}}
+ELASTICFLOW: dict[str, Any] = {"name": "elasticflow", "parameters": {"slot": 1.0}}
+PROMISING = pytest.mark.parametrize("policy", [ELASTICFLOW, {"name": "goodput"}], ids=["elasticflow", "goodput"])
 
 
 def slow(deadline: Any, epochs: int = 2) -> dict[str, Any]:
@@ -21,12 +23,15 @@ def slow(deadline: Any, epochs: int = 2) -> dict[str, Any]:
     return {"name": "slow", "model": {"name": "parts:Slow"}, "deadline": deadline, "stop": {"epochs": epochs}}
 
 
-def ensemble(folder: Path, *jobs: dict[str, Any]) -> Ensemble:
-    return write_ensemble(folder, jobs, policy=ELASTICFLOW)
+def ensemble(folder: Path, *jobs: dict[str, Any], policy: dict[str, Any] = ELASTICFLOW) -> Ensemble:
+    return write_ensemble(folder, jobs, policy=policy)
 
 
-def test_a_network_that_is_slower_than_its_profile_is_told_to_be_late_before_its_deadline(tmp_path: Path) -> None:
-    made = ensemble(tmp_path, slow(12.0), mlp())
+@PROMISING
+def test_a_network_that_is_slower_than_its_profile_is_told_to_be_late_before_its_deadline(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    made = ensemble(tmp_path, slow(12.0), mlp(), policy=policy)
     ended = run(made.plain("out"), tmp_path)
     assert ended.code == 0, ended.output
     folder = made.left("out")
@@ -80,8 +85,11 @@ def add(made: Ensemble, name: str, *options: str) -> Ended:
     return run([*FLEET, "add", str(made.folder / "out"), str(path), *options], made.folder)
 
 
-def test_an_added_job_is_measured_first_and_the_exit_code_says_whether_its_deadline_is_promised(tmp_path: Path) -> None:
-    made = ensemble(tmp_path, {**slow(None, epochs=40)})
+@PROMISING
+def test_an_added_job_is_measured_first_and_the_exit_code_says_whether_its_deadline_is_promised(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    made = ensemble(tmp_path, {**slow(None, epochs=40)}, policy=policy)
     folder = made.left("out")
     with started(made.plain("out"), tmp_path) as it:
         it.wait_for(lambda: bool(folder.events("started", "slow")), "the slow network to hold the only device")

@@ -53,6 +53,12 @@ def test_prices_bound_the_best_and_come_near_it(seed: int) -> None:
     assert 0.75 * best <= found.worth <= best + 1e-9 and best <= found.bound + 1e-9
 
 
+def test_of_choices_alike_to_a_job_it_has_those_that_leave_others_theirs() -> None:
+    worth = np.array([[1.9, 2.8, 2.8, 2.0, 2.8], [0.7, 1.5, 3.0, 0.4, 0.8]])  # the first gains no more beyond 2.8
+    found = best_choices(worth, np.zeros(2), DEVICES, KINDS, CAPACITY)
+    assert found.chosen.tolist() == [4, 2] and found.worth == pytest.approx(found.bound) == pytest.approx(5.8)
+
+
 def test_nothing_is_given_that_cannot_be_had() -> None:
     worth = drawn(1)
     worth[0], worth[1, :3] = -np.inf, -np.inf

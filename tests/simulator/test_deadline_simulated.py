@@ -39,6 +39,14 @@ def test_no_admitted_job_is_late_whatever_comes_later(case: Case, interval: floa
         assert outcome.in_time.sum() >= promised(outcome)
 
 
+@given(cases())
+@settings(max_examples=100)
+def test_goodput_keeps_what_it_promises_beside_jobs_without_a_deadline(case: Case) -> None:
+    outcome = play(case, "goodput")
+    assert outcome.late_admitted == 0
+    assert (outcome.finished | outcome.dropped).all() and not outcome.finished[outcome.dropped].any()
+
+
 @pytest.mark.parametrize("parameters", [{}, {"interval": 7.0}, {"stop_at_peak": True}])
 @given(case=cases())
 @settings(max_examples=40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
@@ -14,7 +14,15 @@ from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.reservations.guarantees import Guarantees
-from fleet.scheduling.reservations.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
+from fleet.scheduling.reservations.reservation import (
+    MARGIN,
+    Demand,
+    Reservation,
+    can_wait,
+    next_bound,
+    next_rise,
+    reserved_at,
+)
 from fleet.scheduling.reservations.spare_devices import FirmShare, share_spare
 from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
@@ -144,22 +152,13 @@ class _Planning:
 
     def _made_safe(self, share: FirmShare, counts: dict[str, int], wake: float) -> float:
         """Check that the promise holds until `wake` on these devices; else give the reserved ones, wake sooner."""
-        reservation = self._safe[share.name]
-        marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - share.restart)}
-        demand, count = self._demands[share.name], counts[share.name]
-        ready = demand.ready if count == share.held else self._now + share.restart
-        if wake < math.inf:
-            marks.add(wake)
-        for time in sorted(mark for mark in {*marks, self._now, ready} if self._now <= mark <= wake):
-            done = share.levels.rate(count) * max(0.0, time - max(self._now, ready)) if count else 0.0
-            later = replace(demand, samples=demand.samples - done, held=count, ready=ready)
-            if trained(reservation, later, time) < later.samples:
-                if self._guarantees.hold(share.name, count):
-                    return wake
-                counts[share.name] = share.reserved
-                bounds = (bound for begin, end, _ in reservation for bound in (begin, end) if bound > self._now)
-                return min(wake, min(bounds, default=wake))
-        return wake
+        reservation, count = self._safe[share.name], counts[share.name]
+        if can_wait(reservation, self._demands[share.name], count, self._now, wake):
+            return wake
+        if self._guarantees.hold(share.name, count):
+            return wake
+        counts[share.name] = share.reserved
+        return min(wake, next_bound(reservation, self._now))
 
     def _levels(self, job: JobState) -> SpeedLevels:
         key = id(job.rate), job.limit

@@ -18,6 +18,7 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have, placed
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
+from fleet.scheduling.policies.firm_promises import FirmPromises
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
 from fleet.scheduling.variable_batch.even_shares import EvenShares
@@ -81,6 +82,9 @@ class Goodput(UsualPolicy):
     What is left of a job, and its goodput until its end, is what jobs of its application had that are done by now. As
     long as none is, it is taken to be half of what the farthest of them has trained, and what the others are behind it.
 
+    A deadline is promised only where a reservation for it fits beside those that stand (`FirmPromises`). A promised job
+    has what is reserved for it now, and more of the same kind where that is worth it; the others have the rest.
+
     Args:
         known: whether what is left of jobs may be read.
         again: seconds after which it plans anew though nothing has happened: jobs' goodput changes as they train.
@@ -103,22 +107,30 @@ class Goodput(UsualPolicy):
     def plan(self, state: State) -> Plan:
         """Configurations by their worth, then devices."""
         past = _past(state)
+        firm = FirmPromises(
+            state, goodputs, dict(zip(state.cluster.counts(), np.maximum(past.mean, past.prices).tolist()))
+        )
+        state = firm.state
         if not state.by_name:
             past.jobs.see((), np.zeros((0, 0)), state.time)
             past.shares.see((), state.time)
-            return Plan(memo=past)
+            return Plan(dropped=firm.dropped, memo=past)
         table = _Table(state)
         past.jobs.see(state.jobs, table.goodput, state.time)
         past.shares.see(state.jobs, state.time)
         outlook = self._outlook(table, state.jobs, past)
         even = past.shares.seconds(state.jobs, table.trained + outlook.left, int(table.capacity.sum()))
         worth, none = _worth(table, outlook, past, even)
-        choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held)
+        worth[~firm.allowed()] = -np.inf
+        choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held, firm.least(NONE))
         past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
-        allocation, wake = placed(wanted, state), state.time + self.again
-        return Plan(allocation, wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past)
+        wake = firm.settle(wanted, state.time + self.again)
+        return Plan(
+            placed(wanted, state), wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
+            admitted=tuple(firm.admitted), dropped=firm.dropped, late=firm.late, promises=firm.promises,
+        )  # fmt: skip
 
     def _outlook(self, table: _Table, jobs: Sequence[JobState], past: _Past) -> Outlook:
         """What is to come of the jobs: read, told by earlier ones, or guessed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -77,6 +78,18 @@ class FreeProfile:
         if (end - begin) * rate < demand.sufficient or not len(free) or free.min() < count:
             return None
         return ((self._begin, end, count),)
+
+    def end_of(self, demand: Demand) -> float:
+        """When a job is done that has all of them which help it, seconds since the run began; infinite: never."""
+        ready = max(self._begin, demand.ready) if demand.held else self._begin + demand.restart
+        rates = demand.levels.rates[demand.levels.levels(np.maximum(self._free, 0))].tolist()
+        left = demand.samples
+        for begin, end, rate in zip(self._times.tolist(), [*self._times[1:].tolist(), math.inf], rates):
+            begin = max(begin, ready)
+            if rate > 0 and (end - begin) * rate >= left:
+                return begin + left / rate
+            left -= rate * max(0.0, end - begin) if rate > 0 else 0.0
+        return math.inf
 
     def remove(self, reservation: Reservation) -> None:
         """These devices are free no longer."""

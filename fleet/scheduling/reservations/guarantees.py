@@ -17,12 +17,18 @@ class Guarantees:
         promised: job -> its reservation so far, to be kept where it still holds.
         now: seconds since the run began.
         devices: the number that work.
+        jointly: whether room is also sought for all jobs at once, with which they have other counts than their levels.
     """
 
     def __init__(
-        self, demands: Iterable[Demand], promised: Mapping[str, Reservation], now: float, devices: int
+        self,
+        demands: Iterable[Demand],
+        promised: Mapping[str, Reservation],
+        now: float,
+        devices: int,
+        jointly: bool = True,
     ) -> None:
-        self._now, self._devices = now, devices
+        self._now, self._devices, self._jointly = now, devices, jointly
         self._demands: dict[str, Demand] = {}
         self.reservations: dict[str, Reservation] = {}
         for demand in demands:
@@ -59,10 +65,14 @@ class Guarantees:
             self.reservations[name] = held
         return held is not None
 
+    def earliest_end(self, demand: Demand) -> float:
+        """When a job is done that has of the devices that nobody has reserved all that help it; infinite: never."""
+        return self._profile.end_of(demand)
+
     def _replan(self, demands: dict[str, Demand]) -> bool:
         packed = _packed(demands, self._now, self._devices)
         if packed is None:
-            joint = fill_jointly(list(demands.values()), self._now, self._devices)
+            joint = fill_jointly(list(demands.values()), self._now, self._devices) if self._jointly else None
             if joint is None:
                 return False
             packed = FreeProfile.beside(self._now, self._devices, joint.values()), joint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.reservations.speed_levels import SpeedLevels
@@ -89,6 +89,25 @@ def trained(reservation: Reservation, demand: Demand, now: float) -> float:
             first = max(now, demand.ready) if stays else max(now, begin) + demand.restart
             total += demand.levels.rate(devices) * max(0.0, end - first)
     return total
+
+
+def can_wait(reservation: Reservation, demand: Demand, count: int, now: float, wake: float) -> bool:
+    """Whether a job that has `count` devices from now on can take up its reservation whenever until `wake`, in time."""
+    marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - demand.restart)}
+    if wake < math.inf:
+        marks.add(wake)
+    ready = demand.ready if count == demand.held else now + demand.restart
+    for time in sorted(mark for mark in {*marks, now, ready} if now <= mark <= wake):
+        done = demand.levels.rate(count) * max(0.0, time - max(now, ready)) if count else 0.0
+        later = replace(demand, samples=demand.samples - done, held=count, ready=ready)
+        if trained(reservation, later, time) < later.samples:
+            return False
+    return True
+
+
+def next_bound(reservation: Reservation, now: float) -> float:
+    """When after `now` the reserved number changes for the first time; infinite: never."""
+    return min((bound for begin, end, _ in reservation for bound in (begin, end) if bound > now), default=math.inf)
 
 
 def reserved_at(reservation: Reservation, now: float) -> int:

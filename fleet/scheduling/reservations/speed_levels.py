@@ -32,7 +32,16 @@ class SpeedLevels:
     """
 
     def __init__(self, curve: RateCurve, limit: int) -> None:
-        counts, rates = curve.useful(limit)
+        self._set(*curve.useful(limit))
+
+    @classmethod
+    def among(cls, counts: Counts, rates: Floats) -> SpeedLevels:
+        """The levels of a job that has one of these counts alone, ascending, each of them faster than all before."""
+        levels = cls.__new__(cls)
+        levels._set(counts, rates)
+        return levels
+
+    def _set(self, counts: Counts, rates: Floats) -> None:
         self.counts: Counts = np.concatenate(([0], counts))
         self.rates: Floats = np.concatenate(([0.0], rates))
         self.gains: Floats = np.diff(self.rates)

@@ -33,7 +33,13 @@ class Choices(NamedTuple):
 
 
 def best_choices(
-    worth: Floats, none: Floats, devices: Counts, kinds: Counts, capacity: Counts, held: Counts | None = None
+    worth: Floats,
+    none: Floats,
+    devices: Counts,
+    kinds: Counts,
+    capacity: Counts,
+    held: Counts | None = None,
+    least: Counts | None = None,
 ) -> Choices:
     """Let each job take what is worth most to it after the price of its devices; find prices at which all fit.
 
@@ -48,17 +54,20 @@ def best_choices(
         kinds: the number of each configuration's kind of device; shape (configurations,).
         capacity: devices of each kind; shape (kinds,).
         held: the configuration that each job has, or NONE; shape (jobs,). None: none has any.
+        least: the configuration that each job has in any case, unless it has one of more worth to it, or NONE; shape
+            (jobs,). All of them fit together. None: no job is sure of any.
     """
+    least = np.full(len(worth), NONE) if least is None else least
+    none = np.where(least == NONE, none, -np.inf)
     usage = np.zeros((len(devices), len(capacity)))
     usage[np.arange(len(devices)), kinds] = devices
     best, bound, prices = _priced(worth, none, usage, capacity)
-    found = _filled(_within(best, worth, none, usage, capacity), worth, none, usage, capacity)
+    found = _filled(_within(best, least, worth, none, usage, capacity), worth, none, usage, capacity)
     total = _total(found, worth, none)
     if held is not None:
         possible = np.isfinite(worth[np.arange(len(held)), held]) & (held != NONE)
-        kept = _filled(
-            _within(np.where(possible, held, NONE), worth, none, usage, capacity), worth, none, usage, capacity
-        )
+        kept = _within(np.where(possible, held, NONE), least, worth, none, usage, capacity)
+        kept = _filled(kept, worth, none, usage, capacity)
         if (told := _total(kept, worth, none)) * (1 + _BETTER) > total:
             found, total = kept, told
     return Choices(found, total, bound, prices)
@@ -82,10 +91,13 @@ def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tup
         taken = np.where(gained > none, taken, NONE)
         dual = float(np.maximum(gained, none).sum() + prices @ capacity)
         excess = usage[taken[taken >= 0]].sum(axis=0) - capacity
-        if dual < bound:
-            bound, best, lowest = dual, taken, prices
-        if (excess <= 0).all() and prices @ excess == 0:
-            break  # the bound is reached
+        reached = (excess <= 0).all() and prices @ excess == 0
+        if (
+            dual < bound or reached
+        ):  # at other prices of the same bound, jobs to which choices are alike may want others
+            bound, best, lowest = min(dual, bound), taken, prices
+        if reached:
+            break
         direction = np.sign(excess)
         step = np.where(direction * before < 0, step * _PARTS, step)
         before = direction
@@ -93,14 +105,16 @@ def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tup
     return best, bound, lowest
 
 
-def _within(best: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
-    """The choices that fit, those of most worth for each device first."""
-    chosen, left = np.full(len(best), NONE), capacity.astype(np.float64)
-    wanted = np.flatnonzero(best >= 0)
-    gains = worth[wanted, best[wanted]] - none[wanted]
-    order = wanted[np.argsort(-gains / usage[best[wanted]].sum(axis=1), kind="stable")]
-    for job in order.tolist():
-        needed = usage[best[job]]
+def _within(best: Counts, least: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
+    """The choices that fit beside what jobs have in any case, those of most worth for each further device first."""
+    rows, sure = np.arange(len(best)), least != NONE
+    own = np.where(sure[:, np.newaxis], usage[least], 0.0)
+    chosen, left = least.copy(), capacity - own.sum(axis=0)
+    wanted = np.flatnonzero((best >= 0) & (best != least))
+    gains = (worth[rows, best] - np.where(sure, worth[rows, least], none))[wanted]
+    more = usage[best[wanted]] - own[wanted]
+    order = np.argsort(-gains / np.maximum(more.sum(axis=1), _PARTS), kind="stable")
+    for job, needed in zip(wanted[order].tolist(), more[order]):
         if (needed <= left).all():
             chosen[job] = best[job]
             left -= needed
