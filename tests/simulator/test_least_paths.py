@@ -65,7 +65,7 @@ def test_a_restart_is_paid_for_in_devices() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_used_is_how_the_cost_changes_with_rents(seed: int) -> None:
     draws, at, work = np.random.default_rng(seed), prices(seed), Work(RESTART, ALONE, PACES)
-    arrivals = draws.integers(0, 100, 5) * GRID
+    arrivals = GRID * draws.integers(0, 100, 5).astype(np.float64)
     paths = LeastPaths(work, arrivals, at)
     least = paths.least()
     used: Floats = paths.used(least)
