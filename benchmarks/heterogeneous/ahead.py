@@ -55,8 +55,8 @@ def measure(part: Part, repetitions: int) -> None:
     part.bar("newtrace-1 simulated, s", seconds, f"<= {SIMULATED:g}", seconds <= SIMULATED)
     part.note(
         "under goodput an application's step times are known before its first run, as fleet profiles jobs; Sia learns "
-        "them as each job trains. All restarts cost what Sia's cost, but in the column of moves. The bound lets jobs "
-        "have any share of any configuration at any second, and leaves out all restarts but the first"
+        "them as each job trains. All restarts cost what Sia's cost, but in the column of moves. The bound knows all "
+        "arrivals in advance, and lets jobs share devices more finely than they fit on nodes; restarts count in it"
     )
 
 
