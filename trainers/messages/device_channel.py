@@ -47,7 +47,8 @@ class DeviceChannel:
         self._after = (transport.index + 1) % transport.size
         self._group: Any = None
         self._groups = self._is_over = False
-        self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
+        self._first = torch.empty(2, dtype=torch.uint8, device=device)  # this member's number, and the next one's
+        self._answer = -1
         self._errors: list[BaseException] = []
         self._looks = Looks()
         # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
@@ -81,7 +82,7 @@ class DeviceChannel:
             if self._errors:
                 error = self._errors[0]
                 raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
-            if int(self._first[1]) != self._after % 255:
+            if self._answer != self._after % 255:
                 raise PeerFailed(self.transport.names[self._after], "the first message was not its own")
         except BaseException:
             self.abort()
@@ -138,9 +139,11 @@ class DeviceChannel:
             select(self._device)
             group, self._groups = _communicator(self.name, self.transport, self._device)
             self._group = group
+            self._first.copy_(torch.tensor([self.transport.index % 255, 255], dtype=torch.uint8))
             calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]
             for work in self._begun(calls):
                 work.wait(timedelta(seconds=_longer(self.transport)))
+            self._answer = int(self._first[1])
         except BaseException as error:
             self._errors.append(error)
         if self._is_over:  # nobody waits any more
