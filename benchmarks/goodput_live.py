@@ -7,6 +7,7 @@ in turns; all of it is `fleet` as a user starts it. At D1 a network stays on the
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -39,6 +40,8 @@ BATCH = 32
 FIRST, BETWEEN = 2.0, 1.5
 """Seconds until the first network comes, and mean seconds between arrivals."""
 PATIENCE = 600.0
+ROOT = Path(__file__).resolve().parents[1]
+"""Where ranks find the networks."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,9 @@ def _fleet(folder: Path, *words: str) -> None:
     for core, kind in enumerate(KINDS):
         pins = [f"{name}={value}" for name, value in INSTRUCTION_SETS[kind].pins.items()]
         command += [":", "-n", "1", "taskset", "-c", str(core), "env", *pins, *program]
-    subprocess.run(command, check=True, cwd=folder, env=environment(), timeout=PATIENCE, stdout=sys.stderr)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {**environment(), "PYTHONPATH": path}
+    subprocess.run(command, check=True, cwd=folder, env=given, timeout=PATIENCE, stdout=sys.stderr)
 
 
 def _table(turns: Turns) -> dict[str, Any]:
