@@ -53,7 +53,7 @@ class Premises:
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
         margin: seconds that promised deadlines leave, as a run's do for its delays.
         prices: of the devices; None: they do not count.
-        lending: how many trainers may prepare samples that have no job.
+        lending: how many trainers without a job may prepare samples.
     """
 
     seed: int = 0

@@ -73,6 +73,19 @@ def test_a_trainer_prepares_samples_until_a_network_gets_it(lent: RunFolder) -> 
     assert {*again["devices"], *late_one["devices"]} == {0, 1}, "all trainers train"
 
 
+def test_a_trainer_that_becomes_free_helps_a_network_that_goes_on(tmp_path: Path) -> None:
+    reading = {"seconds": 5 * SECONDS}
+    jobs = [mlp(name=name, stop={"epochs": epochs}) for name, epochs in (("long", 15), ("brief", 2))]
+    resources = {"trainers": 2, "preparing_trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8}
+    data, policy = {"pictures": pictures(reading, reading)}, {"name": "malleable"}
+    made = write_ensemble(tmp_path, jobs, data=data, policy=policy, resources=resources)
+    ended = run(made.plain("out"), tmp_path)
+    assert ended.code == 0, ended.output
+    folder = made.left("out")
+    (brief,), (first, again) = folder.events("started", "brief"), folder.events("started", "long")
+    assert "prepared_by" not in first and again["moved"] and again["prepared_by"] == brief["devices"]
+
+
 def test_bits_are_those_of_a_run_without(lent: RunFolder, undisturbed: RunFolder) -> None:
     jobs = ("mlp", "late")
     assert_same_bits(final_states(lent, jobs), final_states(undisturbed, jobs))

@@ -141,6 +141,7 @@ class MpiTransport:
             self._check_once()
 
     def _check_once(self) -> None:
+        """Look once, as waits do: one that looked more often would hear of an abort before what was sent before it."""
         status = MPI.Status()
         for peer, rank in enumerate(self._ranks):
             try:

@@ -92,9 +92,8 @@ def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tup
         dual = float(np.maximum(gained, none).sum() + prices @ capacity)
         excess = usage[taken[taken >= 0]].sum(axis=0) - capacity
         reached = (excess <= 0).all() and prices @ excess == 0
-        if (
-            dual < bound or reached
-        ):  # at other prices of the same bound, jobs to which choices are alike may want others
+        # At other prices of the same bound, jobs to which choices are alike may want others: those that reach it count.
+        if dual < bound or reached:
             bound, best, lowest = min(dual, bound), taken, prices
         if reached:
             break
