@@ -78,7 +78,9 @@ def _lending_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     asked, trainers = spec.resources.preparing_trainers, spec.resources.trainers
     path = ("resources", "preparing_trainers")
     if trainers is not None and asked >= trainers:
-        rule = f"one of the {trainers} trainers has a network whenever samples are needed: {trainers - 1} can prepare them"
+        rule = (
+            f"one of the {trainers} trainers has a network whenever samples are needed: {trainers - 1} can prepare them"
+        )
         yield spec.origins.problem(path, asked, rule, str(trainers - 1), f"set it to at most {trainers - 1}")
     blocks = [name for name, data in spec.data.items() if data.order.shuffle == "blocks"]
     if asked and blocks:
