@@ -51,6 +51,7 @@ def doctor(
 
 def _show(checks: list[Check]) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from fleet.machine.doctor import Verdict
     from fleet.report.terminal import plain_table
@@ -58,8 +59,9 @@ def _show(checks: list[Check]) -> None:
     styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "red"}
     table = plain_table(show_header=False)
     for check in checks:
-        mend = f"\n{check.mend}" if check.mend else ""
-        table.add_row(check.name, f"[{styles[check.verdict]}]{check.verdict.value}[/]", f"{check.text}[dim]{mend}[/]")
+        mend = f"\n{escape(check.mend)}" if check.mend else ""
+        verdict = f"[{styles[check.verdict]}]{check.verdict.value}[/]"
+        table.add_row(check.name, verdict, f"{escape(check.text)}[dim]{mend}[/]")
     console = Console()
     console.print(table)
     broken = [check.name for check in checks if check.verdict is Verdict.BROKEN]

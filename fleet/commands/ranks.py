@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from math import ceil
 
 from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
 from fleet.machine.launch.loading import loading
 from fleet.machine.signals import StopFlag
+from fleet.machine.standard_error import tell
 from fleet.run.options import RunOptions
+from fleet.spec.resources import Resources
 
 
 def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False) -> int:
@@ -44,7 +47,6 @@ def _join(options: RunOptions) -> int:
 
 def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     """Check what can be checked without ranks, then start them."""
-    from fleet.machine.devices import local_trainers
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.report.terminal import terminal_size
     from fleet.run.opening.extended_spec import check_extension
@@ -55,10 +57,30 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
         spec = options.load()
         check_extension(options)
         variables = variables_of(spec)
-    resources = spec.resources
-    trainers = resources.trainers or local_trainers(resources.device, resources.members_per_device)
-    ranks = trainers + resources.preprocessors
+    trainers = _trainers(options, spec.resources)
+    ranks = trainers + spec.resources.preprocessors
     with mendable(LaunchError):
         again = Restarts(restarts, RunDirectory(options.directory(spec)).progress)
         launch = LocalLaunch(ranks, options.arguments(trainers), terminal_size(), variables, again, in_place)
     return launch.run()
+
+
+def _trainers(options: RunOptions, resources: Resources) -> int:
+    """Count the trainers to start: those that the command asks for; of a spec's, no more than the GPUs here take.
+
+    A spec comes from other machines, and no result depends on how many there are.
+    """
+    from fleet.machine.devices import local_trainers, trainers_on_gpus
+
+    device, members = resources.device, resources.members_per_device
+    if resources.trainers is None:
+        return local_trainers(device, members)
+    most = None if options.rehearse or options.sets_trainers else trainers_on_gpus(device, members)
+    if most is None or resources.trainers <= most:
+        return resources.trainers
+    sharing = ceil(resources.trainers * members / most)
+    tell(
+        f"this machine's GPUs take {most} of the spec's {resources.trainers} trainers: so many are started, which "
+        f"changes no result; --set resources.members_per_device={sharing} lets them share GPUs"
+    )
+    return most

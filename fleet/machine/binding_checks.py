@@ -63,11 +63,9 @@ def _shared_gpu(facts: Facts, threads: int, members: int) -> Iterator[BindingFin
         if first.mask and all(rank.mask == first.mask for rank in ranks) and known < _node_gpus(facts, first, members):
             mend = f"{first.mask} is the same for all and hides others: unset it, or let the launcher mask each rank"
         else:
-            mend = f"start at most {known * members} trainers on a node with {known}, or " + (
-                "let the launcher show each rank one of its own (srun --gpus-per-task=1)"
-                if members == 1
-                else f"set resources.members_per_device to {len(ranks)}"
-            )
+            mend = f"start at most {known * members} trainers on a node with {known}, "
+            mend += "" if members > 1 else "let the launcher show each rank one of its own (srun --gpus-per-task=1), "
+            mend += f"or let so many share it (resources.members_per_device: {len(ranks)})"
         rule = "each would wait for the others" if members == 1 else f"resources.members_per_device is {members}"
         yield BindingFinding(f"ranks {_ranks(ranks)} on {first.host} share GPU {gpu}, and {rule}; {mend}", True)
 

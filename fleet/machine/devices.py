@@ -52,6 +52,15 @@ def local_trainers(device: str, members: int = 1) -> int:
     return max(1, (psutil.cpu_count(logical=False) or psutil.cpu_count() or 2) - 1)
 
 
+def trainers_on_gpus(device: str, members: int = 1) -> int | None:
+    """How many trainers this machine's GPUs take; None if it has none, or CPUs are to train."""
+    if device == "cpu" or not has_gpus():  # torch is much to load for nothing
+        return None
+    import torch
+
+    return int(torch.accelerator.device_count()) * members if torch.accelerator.is_available() else None
+
+
 def has_gpus() -> bool:
     """Whether the machine has GPUs, whatever torch says.
 

@@ -93,6 +93,11 @@ class RunOptions:
         return EnsembleSpec.from_mapping({**known.spec, "jobs": jobs}, self.overrides, self.folder)
 
     @property
+    def sets_trainers(self) -> bool:
+        """Whether the command says how many trainers there are."""
+        return any(change.partition("=")[0] == "resources.trainers" for change in self.overrides)
+
+    @property
     def folder(self) -> Path:
         """Where the spec's modules and relative paths are looked for."""
         if self.extend is not None:

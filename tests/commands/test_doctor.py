@@ -22,7 +22,7 @@ def test_the_verdicts_and_the_code_agree(call: Callable[..., Result]) -> None:
 
 
 def test_what_is_broken_is_told_with_its_mend(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = [Check("python", Verdict.OK, "3.11", ""), Check("mpi", Verdict.BROKEN, "no launcher", "install one")]
+    checks = [Check("python", Verdict.OK, "3.11", ""), Check("mpi", Verdict.BROKEN, "no [launcher]", "install [one]")]
     doctor._show(checks)
     told = capsys.readouterr().out
-    assert "no launcher" in told and "install one" in told and told.rstrip().endswith("broken: mpi")
+    assert "no [launcher]" in told and "install [one]" in told and told.rstrip().endswith("broken: mpi")

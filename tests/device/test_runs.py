@@ -22,6 +22,11 @@ from trainers.state.tree import flatten
 JOBS = ("mlp", "cnn", "count")
 LATE = ("main-late", "side-late", *RANDOM)
 SCHEDULES = ("both-late", *(pytest.param(schedule, marks=pytest.mark.slow) for schedule in LATE))
+WITH_FILES = """
+import fleet.machine.devices
+from pathlib import Path
+fleet.machine.devices.FILES = Path({files!r})
+"""
 ON_ITS_OWN = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "GLOO_SOCKET_IFNAME": "lo"}
 WATCHED = """
 import os
@@ -113,6 +118,18 @@ def test_more_trainers_than_may_share_a_device_are_refused(rig: Rig, ensemble: E
     ended = run(ensemble.plain("none", *options), ensemble.folder, **rig.variables, RIG_DEVICES="1")
     assert ended.code == 2
     assert "share GPU 0, and resources.members_per_device is 2; start at most 2 trainers on a node" in ended.output
+
+
+def test_a_spec_s_trainers_are_no_more_than_the_gpus_here_take(rig: Rig, tmp_path: Path) -> None:
+    """The module knows where to look for GPUs' files; a program that starts with each process says elsewhere."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    (tmp_path / "sitecustomize.py").write_text(WITH_FILES.format(files=str(tmp_path / "dev")))
+    made = write_ensemble(tmp_path, [mlp(stop={"epochs": 1})], resources={"trainers": 2, "device": "auto"})
+    path = f"{tmp_path}:{rig.variables['PYTHONPATH']}"
+    ended = run(made.plain("run"), tmp_path, **{**rig.variables, "PYTHONPATH": path}, RIG_DEVICES="1")
+    assert ended.code == 0, ended.output
+    assert "GPUs take 1 of the spec's 2 trainers" in ended.output and "members_per_device=2" in ended.output
 
 
 def test_a_plan_s_trainers_share_devices(rig: Rig, ensemble: Ensemble) -> None:

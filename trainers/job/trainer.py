@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trainers.device.allocator import keep_freed_memory
+from trainers.device.own_device import with_index
 from trainers.device.unread_update import is_unread
 from trainers.job.fit import BuiltJob, check_fit, misfits_named
 from trainers.job.metrics import means
@@ -73,7 +74,7 @@ class Trainer(Progress):
         asked = determinism.Arithmetic(level) if isinstance(level, str) else level
         self.level = determinism.pin(level=asked.level, device=device, float32=asked.float32)
         super().__init__(task, virtual_workers)
-        self.device = torch.device(device)
+        self.device = with_index(torch.device(device))
         self.adder_of = adder
         self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
         self._join(group)

@@ -21,6 +21,13 @@ def _index(place: Place = None) -> int:
     return int(_C.current_device()) if index is None else index
 
 
+def _told_index(place: Place = None) -> int:
+    """As torch.cuda does where it wants to be told which of its devices is meant. ValueError."""
+    if place is not None and not isinstance(place, int) and torch.device(place).index is None:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{place}")
+    return _index(place)
+
+
 def _device(place: Place = None) -> torch.device:
     return torch.device("rig", _index(place))
 
@@ -52,7 +59,7 @@ def current_device() -> int:
 
 
 def set_device(place: Place) -> None:
-    _C.select_device(_index(place))
+    _C.select_device(_told_index(place))
 
 
 class device:
@@ -170,11 +177,11 @@ _fractions: dict[int, float] = {}
 
 
 def set_per_process_memory_fraction(fraction: float, place: Place = None) -> None:
-    _fractions[_index(place)] = fraction
+    _fractions[_told_index(place)] = fraction
 
 
 def get_per_process_memory_fraction(place: Place = None) -> float:
-    return _fractions.get(_index(place), 1.0)
+    return _fractions.get(_told_index(place), 1.0)
 
 
 def reset_peak_memory_stats(place: Place = None) -> None:
