@@ -24,7 +24,7 @@ from fleet.machine.standard_error import tell
 from fleet.run_directory.whole_files import make_folder
 
 WEIGHTS: Mapping[str, float] = {
-    "doctor": 25, "digits": 90, "tests": 120, "steps": 100, "figure-12": 75, "figure-13": 30, "members": 40,
+    "doctor": 15, "digits": 60, "tests": 90, "steps": 110, "figure-12": 75, "figure-13": 30, "members": 100,
     "several": 120,
 }  # fmt: skip
 """How parts share the time; what one leaves goes to those after it."""

@@ -11,7 +11,7 @@ from benchmarks.gpu.runs import SHARING, digits_path, may_share, one_device, rat
 from benchmarks.written_spec import write_spec
 
 MEMBERS = (1, 2, 4, 8)
-NETWORKS, EPOCHS, SAMPLES = 8, 2, 4000
+NETWORKS, EPOCHS, SAMPLES = 8, 6, 4000
 RATE = 5000.0
 """Samples a second of each, so that none is measured first; policies see equal networks."""
 
