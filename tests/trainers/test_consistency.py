@@ -86,10 +86,10 @@ def divide(gradients: Sequence[torch.Tensor], factor: float, outs: Sequence[torc
 
 
 @contextmanager
-def share_random_state(self: VirtualWorker, model: torch.nn.Module) -> Iterator[None]:
-    self.fill(model)
+def share_random_state(self: VirtualWorker) -> Iterator[None]:
+    self.fill()
     yield
-    for own, buffer in zip(self.buffers, model.buffers()):
+    for own, buffer in zip(self.buffers, self._places.now()):
         own.copy_(buffer)
 
 

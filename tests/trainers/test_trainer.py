@@ -103,7 +103,7 @@ def test_switching_workers_gives_each_its_own_randomness() -> None:
     workers = [VirtualWorker(rank, 5, model, torch.device("cpu")) for rank in range(2)]
     drawn: dict[int, list[tuple[float, float, float]]] = {0: [], 1: []}
     for rank in (0, 1, 1, 0):
-        with workers[rank].active(model):
+        with workers[rank].active():
             drawn[rank].append((torch.rand(()).item(), float(np.random.rand()), random.random()))
             model.running_mean.add_(rank + 1)  # type: ignore[union-attr]
     for rank in (0, 1):
@@ -120,6 +120,37 @@ def test_random_states_survive_a_checkpoint() -> None:
     wanted = (np.random.randn(), random.gauss(0, 1), torch.randn(3).tolist())
     RandomState.from_tree(state.as_tree()).set(torch.device("cpu"))
     assert (np.random.randn(), random.gauss(0, 1), torch.randn(3).tolist()) == wanted
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_numpy_s_state_is_the_same_however_it_is_read_and_put_back(kept: bool, drawn: bool) -> None:
+    """What is known of it before a turn spares reading it after one in which nobody drew."""
+    cpu = torch.device("cpu")
+    seed_everything(9)
+    np.random.randn(1 if kept else 2)
+    before = RandomState.now(cpu)
+    if drawn:
+        np.random.randn(3)
+    after = before.after(cpu)
+    wanted = np.random.randn(3).tolist()
+    for state in (after, RandomState.from_tree(after.as_tree())):
+        np.random.seed(1)
+        np.random.randn()  # leaves a value behind that is nobody's
+        state.set(cpu)
+        assert np.random.randn(3).tolist() == wanted
+    assert after.as_tree()["numpy"][1:] == RandomState.from_tree(after.as_tree()).numpy[1:]
+
+
+def test_another_kind_of_generator_that_a_script_has_set_is_told() -> None:
+    cpu, before = torch.device("cpu"), np.random.get_bit_generator()
+    state = RandomState.now(cpu)
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        with pytest.raises(ValueError, match="PCG64"):
+            state.set(cpu)
+    finally:
+        np.random.set_bit_generator(before)
 
 
 def test_a_snapshot_is_not_touched_by_later_steps() -> None:

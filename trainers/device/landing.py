@@ -13,15 +13,14 @@ from torch import Tensor
 
 
 class Landing:
-    """Tensors on `device`, in the same memory each step."""
+    """Tensors on `device`, in the same memory each step, whose shapes and strides do not change."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._tensors: list[Tensor] = []
 
     def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return tensors of the same shapes and strides."""
-        wanted = [(each.shape, each.stride()) for each in tensors]
-        if [(each.shape, each.stride()) for each in self._tensors] != wanted:
+        """Return tensors of the shapes and strides of those of the first call."""
+        if not self._tensors:
             self._tensors = [torch.empty_like(each, device=self._device) for each in tensors]
         return self._tensors

@@ -165,7 +165,7 @@ class Trainer(Progress):
 
         All members call it, perhaps with no batches. The model is in eval mode, with worker 0's buffers and attributes.
         """
-        with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending(self.model):
+        with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending():
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
             for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
                 buffer.copy_(shared)
@@ -277,7 +277,7 @@ class Trainer(Progress):
         """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts."""
         alone = len(self.workers) == 1 and self._parts is None
         for worker in self.workers:
-            worker.move_in(self.model) if alone else worker.move_out()
+            worker.move_in() if alone else worker.move_out()
 
     def _first_workers_buffers(self) -> list[Tensor]:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
@@ -326,7 +326,7 @@ class Trainer(Progress):
         """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
         worker.begin(buffers)
         update, factor = self.updates[0], 1.0 / self.virtual_workers
-        with worker.active(self.model), update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
+        with worker.active(), update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
             batch = self._batch(worker, batches[place])
             with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
                 loss = self.compute.gradients(self, worker, batch)
@@ -338,7 +338,7 @@ class Trainer(Progress):
 
         def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> TurnResult:
             course = courses[place]
-            with worker.active(self.model):
+            with worker.active():
                 if not course.has_begun:
                     batch = self._batch(worker, batches[place])
                     course.begin(phases(self, batch), tasks.samples_in(batch))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainers.device.many_tensors import copies_of
 from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.state.tree import decode, encode, flatten, unflatten
 
@@ -136,7 +137,7 @@ class Group:
     def bcast_copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
         if self.size == 1 or not tensors:
-            return [tensor.clone() for tensor in tensors]
+            return copies_of(tensors)
         flat = torch.cat([tensor.contiguous().view(-1).view(torch.uint8) for tensor in tensors])
         self.bcast(flat)
         parts = flat.split([tensor.numel() * tensor.element_size() for tensor in tensors])

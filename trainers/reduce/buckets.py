@@ -90,6 +90,8 @@ class Layout:
 
 
 HOST = torch.device("cpu")
+_Place = tuple[int, tuple[int, ...], tuple[int, ...], int]
+"""A parameter's index, and the size, stride and offset of its part of a bucket."""
 
 
 class Buckets:
@@ -110,6 +112,7 @@ class Buckets:
         self.copies = None if device.type == place.type else DeviceCopies(device)
         self.bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         self._landing = Landing(device)
+        self._places = [list(self._places_in(bucket)) for bucket in layout.buckets]
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""
@@ -145,15 +148,15 @@ class Buckets:
         return landed
 
     def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
-        for bucket, vector in zip(self.layout.buckets, vectors):
-            offset = 0
-            for index in bucket:
-                parameter = self._parameters[index]
-                yield index, _view(vector, offset, parameter)
-                offset += parameter.numel()
+        for places, vector in zip(self._places, vectors):
+            for index, size, stride, offset in places:
+                yield index, vector.as_strided(size, stride, offset)
 
-
-def _view(vector: Tensor, offset: int, parameter: Tensor) -> Tensor:
-    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
-        return vector.as_strided(parameter.size(), parameter.stride(), offset)
-    return vector.narrow(0, offset, parameter.numel()).view(parameter.size())
+    def _places_in(self, bucket: Sequence[int]) -> Iterator[_Place]:
+        offset = 0
+        for index in bucket:
+            parameter = self._parameters[index]
+            is_dense = torch.ops.aten.is_non_overlapping_and_dense(parameter)
+            stride = parameter.stride() if is_dense else torch.empty(parameter.size(), device="meta").stride()
+            yield index, tuple(parameter.size()), stride, offset
+            offset += parameter.numel()

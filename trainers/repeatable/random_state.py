@@ -6,12 +6,14 @@ EasyScale, SC'23, 3.3 names them: Python, NumPy, torch on the CPU and torch on t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from trainers.repeatable import numpy_words
 
 _LARGEST_SEED = 2**32 - 1
 """NumPy's global generator takes no larger one."""
@@ -35,31 +37,39 @@ class RandomState:
 
     torch_cpu: uint8 tensor. torch_device: uint8 tensor, None where the device is the CPU. numpy: (uint32 keys,
     position, has_gauss, cached_gaussian) of the Mersenne twister. python: what `random.getstate` gives.
+    words: numpy's keys and position (`trainers.repeatable.numpy_words`) where they are known to be all of its state.
     """
 
     torch_cpu: Tensor
     torch_device: Tensor | None
     numpy: tuple[np.ndarray, int, int, float]
     python: tuple[int, tuple[int, ...], float | None]
+    words: bytes | None = field(default=None, repr=False)
 
     @classmethod
     def now(cls, device: torch.device) -> RandomState:
         """Take the states as they stand."""
         _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+        numpy = (np.asarray(keys), int(position), int(has_gauss), float(cached))
+        return cls._now(device, numpy, None if has_gauss else numpy_words.words())
+
+    def after(self, device: torch.device) -> RandomState:
+        """Take the states as they stand after draws that began with this one; NumPy's is read if it was drawn from."""
+        drawn = self.words is None or self.words != numpy_words.words()
+        return self.now(device) if drawn else self._now(device, self.numpy, self.words)
+
+    @classmethod
+    def _now(cls, device: torch.device, numpy: tuple[np.ndarray, int, int, float], words: bytes | None) -> RandomState:
         on_device = None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
-        return cls(
-            torch.get_rng_state(),
-            on_device,
-            (np.asarray(keys), int(position), int(has_gauss), float(cached)),
-            random.getstate(),
-        )
+        return cls(torch.get_rng_state(), on_device, numpy, random.getstate(), words)
 
     def set(self, device: torch.device) -> None:
         """Put the generators into these states."""
         torch.set_rng_state(self.torch_cpu)
         if self.torch_device is not None and device.type != "cpu":
             torch.get_device_module(device).set_rng_state(self.torch_device, device)
-        np.random.set_state(("MT19937", *self.numpy))
+        if self.words is None or not numpy_words.put(self.words):
+            np.random.set_state(("MT19937", *self.numpy))
         random.setstate(self.python)
 
     def as_tree(self) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.device.many_tensors import copy_all
 from trainers.repeatable.plain_attributes import Attributes
 from trainers.repeatable.random_state import RandomState, seed_everything
+from trainers.step.buffer_places import BufferPlaces
 
 
 class VirtualWorker:
@@ -31,20 +33,20 @@ class VirtualWorker:
         """Seed the generators with seed + 1 + rank, as the processes of a DDP script do that keep their ranks apart."""
         self.rank = rank
         self.device = device
-        self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self._places = BufferPlaces(model)
+        self.buffers = [buffer.detach().clone() for buffer in self._places.now()]
         self.is_at_home = False
         self.attributes: Attributes = {}
-        self._names = [name for name, _ in model.named_buffers()]
         self.loss_sum = 0.0
         self.samples = 0
         seed_everything(seed + 1 + rank)
         self.random = RandomState.now(device)
 
-    def move_in(self, model: nn.Module) -> None:
+    def move_in(self) -> None:
         """Keep the own buffers in the model from now on: no other worker takes turns there."""
         if not self.is_at_home:
-            self.fill(model)
-            self.buffers, self.is_at_home = [buffer.detach() for buffer in model.buffers()], True
+            self.fill()
+            self.buffers, self.is_at_home = [buffer.detach() for buffer in self._places.now()], True
 
     def move_out(self) -> None:
         """Keep the own buffers apart from the model."""
@@ -52,36 +54,36 @@ class VirtualWorker:
             self.buffers, self.is_at_home = [buffer.detach().clone() for buffer in self.buffers], False
 
     @contextmanager
-    def lending(self, model: nn.Module) -> Iterator[None]:
+    def lending(self) -> Iterator[None]:
         """Let others change the model's buffers inside; the own ones are what they were afterwards."""
         home = self.is_at_home
         self.move_out()
         yield
         if home:
-            self.move_in(model)
+            self.move_in()
 
     def begin(self, buffers: Sequence[Tensor]) -> None:
         """Take over values for the own buffers."""
         if buffers is not self.buffers:
-            _copy(self.buffers, buffers)
+            copy_all(self.buffers, buffers)
 
     @contextmanager
-    def active(self, model: nn.Module) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """Give the process's generators and the model's buffers to this worker, and take their new values back."""
         self.random.set(self.device)
         if not self.is_at_home:
-            self.fill(model)
+            self.fill()
         yield
         if self.is_at_home:  # a module may have put others in their place
-            self.buffers = [buffer.detach() for buffer in model.buffers()]
+            self.buffers = [buffer.detach() for buffer in self._places.now()]
         else:
-            _copy(self.buffers, list(model.buffers()))
-        self.random = RandomState.now(self.device)
+            copy_all(self.buffers, self._places.now())
+        self.random = self.random.after(self.device)
 
     @torch.no_grad()
-    def fill(self, model: nn.Module) -> None:
+    def fill(self) -> None:
         """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""
-        _copy([buffer.data for buffer in model.buffers()], self.buffers)
+        copy_all([buffer.data for buffer in self._places.now()], self.buffers)
 
     def open_loader(self) -> None:
         """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""
@@ -98,7 +100,7 @@ class VirtualWorker:
         return {
             **({"attributes": dict(self.attributes)} if self.attributes else {}),
             "rank": self.rank,
-            "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in zip(self._names, self.buffers)},
+            "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in zip(self._places.names, self.buffers)},
             "random": self.random.as_tree(),
             "loss_sum": self.loss_sum,
             "samples": self.samples,
@@ -106,16 +108,8 @@ class VirtualWorker:
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Take over the context that `as_tree` described."""
-        for name, own in zip(self._names, self.buffers):
+        for name, own in zip(self._places.names, self.buffers):
             own.copy_(tree["buffers"][name])
         self.random = RandomState.from_tree(tree["random"])
         self.attributes = dict(tree.get("attributes", {}))
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
-
-
-@torch.no_grad()
-def _copy(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
-    """Copy many small tensors, those of one type in one call, which a device makes one kernel of."""
-    for dtype in dict.fromkeys(tensor.dtype for tensor in to):
-        chosen = [place for place, tensor in enumerate(to) if tensor.dtype == dtype]
-        torch._foreach_copy_([to[place] for place in chosen], [origin[place] for place in chosen])

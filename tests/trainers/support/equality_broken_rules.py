@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainers import VirtualWorker
 from trainers.reduce.buckets import Layout
@@ -25,10 +25,10 @@ def divide(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -
 
 
 @contextmanager
-def share_random_state(self: VirtualWorker, model: nn.Module) -> Iterator[None]:
-    self.fill(model)
+def share_random_state(self: VirtualWorker) -> Iterator[None]:
+    self.fill()
     yield
-    for own, buffer in zip(self.buffers, model.buffers()):
+    for own, buffer in zip(self.buffers, self._places.now()):
         own.copy_(buffer)
 
 
