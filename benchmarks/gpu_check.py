@@ -49,9 +49,9 @@ def main(repetitions: int = 0, parts: str = "", seconds: float = 0.0, device: st
     except NoDevice as error:
         _refuse(str(error))
     chosen = [name for name in chosen if name != _OF_SEVERAL or found.count > 1 or parts]
-    told = _measured(chosen, found, begin + (seconds or SECONDS))
-    result = _joined(told)
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    told = _measured(chosen, found, begin + (seconds or SECONDS), when)
+    result = _joined(told)
     result["markdown"] = kept.as_markdown(kept.kept(found, when, told, None))
     if found.is_real:
         result["notes"].append(_keep(found, when, told))
@@ -94,8 +94,8 @@ def _take_the_rig() -> None:
     os.environ["PYTHONPATH"] = python_path()
 
 
-def _measured(chosen: Sequence[str], found: FoundDevice, until: float) -> dict[str, Any]:
-    """Measure one part after another, and say how each ends."""
+def _measured(chosen: Sequence[str], found: FoundDevice, until: float, when: str) -> dict[str, Any]:
+    """Measure one part after another, say how each ends, and keep it: whoever ends this has those before."""
     make_folder(LOGS)
     told: dict[str, Any] = {}
     for number, name in enumerate(chosen):
@@ -103,6 +103,8 @@ def _measured(chosen: Sequence[str], found: FoundDevice, until: float) -> dict[s
         share = left * WEIGHTS[name] / sum(WEIGHTS[each] for each in chosen[number:])
         given = Given(found.kind, found.count, found.memory, not found.is_real, share, time.monotonic() + share)
         told[name] = measured(name, given, LOGS / f"{name}.log")
+        if found.is_real:
+            _keep(found, when, {name: told[name]})
         print(f"{name}: {_end_of(told[name])}", file=sys.stderr, flush=True)
     return told
 

@@ -29,7 +29,7 @@ MANY_WORKERS = ["network", "precision", "batch", "accumulating loop ms", "fleet 
 
 
 def measure(part: GpuPart) -> None:
-    """Time each network in each precision, one worker first."""
+    """Time each network in each precision."""
     networks = SMALL if part.given.small else NETWORKS
     cases = [(network, precision) for network in networks for precision in PRECISIONS]
     part.note(
@@ -38,7 +38,7 @@ def measure(part: GpuPart) -> None:
         "is the fastest; loop and DDP read each loss when their step ends, as scripts do"
     )
     rows: dict[int, list[list[Any]]] = {1: [], MANY: []}
-    for (workers, network, precision), seconds in part.shares([(n, *case) for n in rows for case in cases]):
+    for (workers, network, precision), seconds in part.shares([(n, *case) for case in cases for n in rows]):
         case = f"{workers} {network} {precision}"
         with failures_noted(part, case):
             job = Job(

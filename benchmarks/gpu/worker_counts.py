@@ -15,7 +15,8 @@ from benchmarks.worker_counts import figures, way
 NETWORKS = {"ResNet-50": 32, "ShuffleNetV2": 256}
 """With the samples of a worker's batch. The paper fills a V100 of 32 GB with one worker of ShuffleNetV2: 512."""
 SMALL = {"small ResNet": 2}
-COUNTS, COUNTS_SMALL = (1, 2, 4, 8, 16), (1, 2)
+COUNTS, COUNTS_SMALL = (1, 4, 16, 2, 8), (1, 2)
+"""In the order in which they are measured: time may end."""
 REPETITIONS = 7
 COLUMNS = ["network", "batch", "workers", "samples/s, one process", "samples/s, packed", "packed over one process"]
 COLUMNS += ["MiB, one process", "MiB, packed"]
@@ -26,14 +27,14 @@ def measure(part: GpuPart) -> None:
     networks, counts = (SMALL, COUNTS_SMALL) if part.given.small else (NETWORKS, COUNTS)
     part.note("memory is what torch's allocator held at most; a process's own context, some hundred MiB, is not in it")
     rows: list[list[Any]] = []
-    for (count, network), _ in part.shares([(count, network) for count in counts for network in networks]):
+    for (count, network), _ in part.shares([(count, network) for network in networks for count in counts]):
         batch = part.given.batch(networks[network])
         seen = _seen(part, network, batch, count)
         rates = [count * batch / seen[name]["seconds"] if name in seen else None for name in ("workers", "packed")]
         memory = [seen[name]["memory"] / 2**20 if name in seen else None for name in ("workers", "packed")]
         ratio = rates[1] / rates[0] if rates[0] and rates[1] else None
         rows.append([network, batch, count, *map(_cell, rates), _cell(ratio), *map(_cell, memory)])
-        rows.sort(key=lambda row: list(networks).index(row[0]))
+        rows.sort(key=lambda row: (list(networks).index(row[0]), row[2]))
         part.table("EasyScale's Figure 12: throughput and memory of one device", COLUMNS, rows)
 
 

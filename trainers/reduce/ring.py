@@ -82,11 +82,12 @@ class VirtualRing:
         """Return the sum over all virtual ranks.
 
         vectors: the flat tensors of the own ranks, in rank order; on the CPU, or for a trainer alone on any device,
-        which adds them on its current stream. The sum takes the place of the first; the others stay as they are.
+        which adds them on its current stream. The sum takes the place of the first. The others stay as they are on the
+        CPU; on a device they are of no use afterwards.
         """
         slices = chunks(vectors[0].numel(), self._ranks, vectors[0].element_size())
         if len(self._blocks) == 1 and self._ranks > 2 and vectors[0].device.type != "cpu":
-            fold_together(vectors, slices)
+            fold_in_place(vectors, slices)
         elif len(self._blocks) == 1:
             self._fold_all(vectors, slices)
         else:
@@ -228,16 +229,15 @@ def fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
         torch.add(total, terms[-1], out=result)
 
 
-def fold_together(vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
+def fold_in_place(vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
     """Leave the sum over all ranks' vectors in the first, all chunks at a time: a kernel for each rank, not each chunk.
 
-    It takes as much memory again as one vector meanwhile.
+    Each chunk's sum grows where its fold begins, in the vectors of the ranks, which hold nothing of use afterwards.
     """
     parts = [vector.split([where.stop - where.start for where in slices]) for vector in vectors]
     chosen = [chunk for chunk, part in enumerate(parts[0]) if part.numel()]
     orders = zip(*(ranks_of_fold(chunk, len(vectors)) for chunk in chosen))
-    first, second, *rest = ([parts[rank][chunk] for rank, chunk in zip(ranks_at, chosen)] for ranks_at in orders)
-    totals = torch._foreach_add(first, second)
+    totals, *rest = ([parts[rank][chunk] for rank, chunk in zip(ranks, chosen)] for ranks in orders)
     for terms in rest:
         torch._foreach_add_(totals, terms)
     torch._foreach_copy_([parts[0][chunk] for chunk in chosen], totals)
