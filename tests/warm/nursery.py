@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from fleet.machine.devices import has_gpus
 from tests.warm.start.stand_in import surroundings
 
 IMPORTED = (
@@ -223,7 +224,7 @@ def main() -> None:
     gc.disable()  # all of it stays
     for name in IMPORTED:
         importlib.import_module(name)
-    if "torch_rig" not in sys.modules:  # with an accelerator, the first backward pass starts threads
+    if "torch_rig" not in sys.modules and not has_gpus():  # with an accelerator, the first backward pass starts threads
         importlib.import_module("tests.warm.first_uses").use_all()
     _let_libraries_be()
     gc.collect()
