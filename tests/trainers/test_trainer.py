@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.random import PCG64, get_bit_generator, set_bit_generator  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
 from trainers import (
@@ -143,14 +144,14 @@ def test_numpy_s_state_is_the_same_however_it_is_read_and_put_back(kept: bool, d
 
 
 def test_another_kind_of_generator_that_a_script_has_set_is_told() -> None:
-    cpu, before = torch.device("cpu"), np.random.get_bit_generator()
+    cpu, before = torch.device("cpu"), get_bit_generator()
     state = RandomState.now(cpu)
-    np.random.set_bit_generator(np.random.PCG64(1))
+    set_bit_generator(PCG64(1))
     try:
         with pytest.raises(ValueError, match="PCG64"):
             state.set(cpu)
     finally:
-        np.random.set_bit_generator(before)
+        set_bit_generator(before)
 
 
 def test_a_snapshot_is_not_touched_by_later_steps() -> None:
