@@ -110,7 +110,7 @@ def test_buckets_fill_in_their_order_whatever_comes_first() -> None:
     filling = Filling([[3, 2], [1], [0, 4]], [True, True, True, True, False], full.append)
     seen = []
     for index in (1, 0, 2, 4, 3):
-        filling.took(index)
+        filling.took([index])
         seen.append(list(full))
     assert seen == [[], [], [], [], [0, 1, 2]]
     filling.finish()
@@ -121,7 +121,7 @@ def test_buckets_that_nobody_fills_are_full_at_the_end() -> None:
     full: list[int] = []
     filling = Filling([[0], [1]], [True, False], full.append)
     assert full == []
-    filling.took(0)
+    filling.took([0])
     assert full == [0, 1]
     nothing = Filling([[0], [1]], [True, True], full.append)
     nothing.finish()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakMethod
 
 import torch
@@ -64,19 +64,21 @@ class Turn:
 
     def take(self, indices: Sequence[int]) -> None:
         """Take those of the gradients that are there, and whole."""
-        found = [(index, self._parameters[index].grad) for index in indices]
-        there = {index: gradient for index, gradient in found if gradient is not None}
-        for index, gradient in there.items():
-            self._check(index, gradient)
-        if self._views is not None and there:
-            self._move(list(there.values()), [self._views[index] for index in there])
-        for index in there:
-            if self._views is not None:
+        taken, gradients = [], []
+        for index in indices:
+            if (gradient := self._parameters[index].grad) is not None:
+                if gradient.is_sparse or self.used[index]:
+                    self._refuse(index, gradient)
+                self.used[index] = True
+                taken.append(index)
+                gradients.append(gradient)
+        if self._views is not None and taken:
+            self._move(gradients, [self._views[index] for index in taken])
+            for index in taken:
                 self._parameters[index].grad = None
-            self.used[index] = True
-            self.order.append(index)
-            if self._filling is not None:
-                self._filling.took(index)
+        self.order += taken
+        if self._filling is not None:
+            self._filling.took(taken)
 
     def close(self) -> None:
         """Take what no hook has seen; missing gradients count as zero.
@@ -88,17 +90,16 @@ class Turn:
             for view in (view for view, is_used in zip(self._views, self.used) if not is_used):
                 view.zero_()  # no copy goes to or from there but of zeros: nobody uses the parameter
 
-    def _check(self, index: int, gradient: Tensor) -> None:
+    def _refuse(self, index: int, gradient: Tensor) -> NoReturn:
         if gradient.is_sparse:
             raise SparseGradient(
                 f"{self._names[index]} has a sparse gradient, which cannot be summed in order; build its layer with "
                 "sparse=False"
             )
-        if self.used[index]:
-            raise GradientTwice(
-                f"{self._names[index]} got its gradient in two parts in one backward pass, of which a sum would see "
-                "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"
-            )
+        raise GradientTwice(
+            f"{self._names[index]} got its gradient in two parts in one backward pass, of which a sum would see "
+            "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"
+        )
 
     def _move(self, gradients: Sequence[Tensor], views: Sequence[Tensor]) -> None:
         if self._copies is None:
@@ -120,11 +121,11 @@ class Filling:
         self._full = full
         self._begun = 0
 
-    def took(self, index: int) -> None:
-        """Note a gradient."""
-        if not self._expected[index]:
-            return  # an error, which the end of the turn names
-        self._missing[self._bucket_of[index]] -= 1
+    def took(self, indices: Sequence[int]) -> None:
+        """Note gradients."""
+        for index in indices:
+            if self._expected[index]:  # if it is not, that is an error, which the end of the turn names
+                self._missing[self._bucket_of[index]] -= 1
         while self._begun < len(self._missing) and not self._missing[self._begun]:
             self._begun += 1
             self._full(self._begun - 1)
