@@ -4,8 +4,8 @@
 may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams run late unless
 they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
 
-`pytest -n`: the workers share one nursery (see `tests.warm`), which gets ready while they collect; and one that knows
-the rig, where they have tests of it.
+`pytest -n`: the workers share one nursery (see `tests.warm`), and are forked by it themselves; and one that knows the
+rig, where they have tests of it.
 
 What pytest collects stays, so garbage is looked for behind it alone.
 
@@ -22,7 +22,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.warm.starting import RIG_FOLDER, RIG_SOCKET, rig_warming, warming
+from tests.warm.starting import RIG_FOLDER, RIG_SOCKET, rig_warming, warmed
 
 RULES = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-late"}
 SHARE, LEAST = 0.4, 10  # of the examples that a test names, those that quick tests draw; and no fewer than so many
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        os.environ |= stack.enter_context(warming())
+        os.environ |= stack.enter_context(warmed())
         os.environ[RIG_SOCKET] = f"{os.environ['FLEET_WARM']}-rig"
         config.pluginmanager.register(RigWarming(stack))
 

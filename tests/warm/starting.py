@@ -50,13 +50,6 @@ def _becoming(module: str, path: str, **variables: str) -> Iterator[subprocess.P
 
 
 @contextmanager
-def warming() -> Iterator[dict[str, str]]:
-    """A nursery that nobody waits for yet; gives what a process needs to be forked by it."""
-    with _started() as (given, _):
-        yield given
-
-
-@contextmanager
 def rig_warming() -> Iterator[None]:
     """The one nursery that knows the rig, for all workers of a session; nobody waits for it yet."""
     with _becoming("tests.device.warming", os.environ[RIG_SOCKET]):

@@ -8,12 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import execnet
 import pytest
+from execnet.gateway_io import popen_args
+
+from tests.warm.start.stand_in import WORKER
 
 
 def is_forked() -> bool:
     command = [sys.executable, str(Path(__file__).with_name("is_forked.py"))]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "True\n"
+
+
+def test_workers_of_pytest_are_forked_too() -> None:
+    command = popen_args(execnet.XSpec("popen"))
+    assert command[1:] == WORKER
+    asked = f"{'import sys; print(chr(10).join(sys.modules))'!r}\n"
+    ended = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=60)
+    assert "torch" in ended.stdout.splitlines()
 
 
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "QT_QPA_FONTDIR"])

@@ -19,6 +19,7 @@ READ_AT_START = (
 )  # fmt: skip
 MODULES = ("fleet", "trainers", "benchmarks", "mpi4py", "torch")
 CALLED = "preprocess"  # its processes start as `python -c CODE MODULE ...`, see preprocess.sharing.launch
+WORKER = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]  # how pytest-xdist starts those that run tests
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTRAP)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_DATA)
@@ -57,6 +58,8 @@ def _is_known(words: list[str]) -> bool:
         return len(words) > 1 and words[1].partition(".")[0] in MODULES
     if words[:1] == ["-c"]:
         return len(words) > 2 and words[2].partition(".")[0] == CALLED
+    if words == WORKER:
+        return True
     if words[:1] and words[0].endswith(".py"):
         return "/tests/" in words[0] or "/" not in words[0]  # the latter: a page's script, in its reader's folder
     return words[:1] == [f"{sys.prefix}/bin/fleet"]
