@@ -35,11 +35,14 @@ NEEDS_HOROVOD = [
 ]
 
 
+FEWER_PICTURES = {"count: int = 1200": "count: int = 320"}
+
+
 @pytest.fixture(scope="module")
 def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of somebody who has followed the tutorial."""
+    """The folder of somebody who has followed the tutorial, with fewer pictures."""
     folder = tmp_path_factory.mktemp("tutorial")
-    follow("tutorial.md", folder)
+    follow("tutorial.md", folder, instead=FEWER_PICTURES)
     return folder
 
 
@@ -56,6 +59,11 @@ def test_tutorial_runs_as_told(tutorial: Path) -> None:
         summary = json.loads((tutorial / "runs" / run / "run.json").read_text())
         assert (summary["status"], summary["policy"]) == ("done", policy)
         assert (tutorial / "runs" / run / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_tutorial_runs_with_all_its_pictures(tmp_path: Path) -> None:
+    assert follow("tutorial.md", tmp_path)
 
 
 def test_tutorial_shows_the_table_that_comes_out(tutorial: Path) -> None:

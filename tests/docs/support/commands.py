@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -29,24 +30,32 @@ def reader_environment() -> dict[str, str]:
     }
 
 
-def write_files(source: Page, folder: Path) -> None:
-    """Save the page's files in the folder."""
-    for block in source.blocks:
-        if block.kind == "file":
-            file = folder / block.words[0]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block.text)
+def write_files(source: Page, folder: Path, instead: Mapping[str, str] | None = None) -> None:
+    """Save the page's files in the folder.
+
+    instead: what is written in place of words that stand in them.
+    """
+    texts = {block.words[0]: block.text for block in source.blocks if block.kind == "file"}
+    for words, others in (instead or {}).items():
+        assert any(words in text for text in texts.values()), f"no file of {source.name} has {words!r}"
+        texts = {name: text.replace(words, others) for name, text in texts.items()}
+    for name, text in texts.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
-def follow(name: str, folder: Path, with_tutorial: bool = True) -> int:
+def follow(name: str, folder: Path, with_tutorial: bool = True, instead: Mapping[str, str] | None = None) -> int:
     """Save the tutorial's files and the page's, then run the page's blocks in order.
 
     A mark that ends with `exit N` expects that exit code of the block's last command; one that ends with `interrupt`
     gets ctrl-C after the first epoch. Returns how many blocks were run.
+
+    instead: what is written in place of words in the page's files.
     """
     if with_tutorial:
         write_files(page("tutorial.md"), folder)
-    write_files(page(name), folder)
+    write_files(page(name), folder, instead)
     told = [block for block in page(name).blocks if block.kind == "test"]
     for block in told:
         run_block(block, folder)
