@@ -79,7 +79,7 @@ def write_seal(file: io.FileIO, index: Index) -> None:
 def index_of(file: io.FileIO) -> Index | None:
     """Return a file's index; None: it has none. Damaged if it, or what belongs to no array, is not as it was written.
 
-    The arrays have yet to be verified. Other errors of Python's: somebody sealed what no index says.
+    The arrays have yet to be verified. ValueError: somebody sealed what no index says.
     """
     size = file.seek(0, io.SEEK_END)
     ends_with = _read(file, max(0, size - _LENGTH - 1 - _DIGITS - len(_OF_INDEX)), size)
@@ -93,13 +93,10 @@ def index_of(file: io.FileIO) -> Index | None:
     text = _read(file, end, size - len(ends_with)) if end >= 0 else b""
     if _digest(text).encode() != digest:
         raise Damaged
-    told = json.loads(text)
-    places = {path: Place(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
-    start, size = told["structure"]
-    index = Index(places, (start, size), end)
-    if _digest_of_others(file, index) != told["others"]:
-        raise Damaged
-    return index
+    try:
+        return _index_in(text, file, end)
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        raise ValueError(f"its index cannot be so: {error}") from error
 
 
 def structure_in(file: io.FileIO, index: Index) -> str:
@@ -136,9 +133,19 @@ def is_whole(path: Path) -> bool:
             if index is None:
                 return _is_whole_without_index(file)
             verify(file, index.arrays.values())
-        except (LookupError, TypeError, ValueError):
+        except ValueError:
             return False
     return True
+
+
+def _index_in(text: bytes, file: io.FileIO, end: int) -> Index:
+    told = json.loads(text)
+    places = {path: Place(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
+    start, size = told["structure"]
+    index = Index(places, (start, size), end)
+    if _digest_of_others(file, index) != told["others"]:
+        raise Damaged
+    return index
 
 
 def _is_whole_without_index(file: io.FileIO) -> bool:
