@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -15,11 +14,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.trainers.support.made_checkpoints import checkpoint
+from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, prune, read, write
+from trainers.state.seal import is_whole
 from trainers.state.tree import flatten
 
 
@@ -98,13 +100,11 @@ class Lacking(Checkpoint):
 
 
 def reseal(path: Path, change: Callable[[h5py.File], None]) -> None:
-    """Change the content of a checkpoint as its writer would have written it."""
-    content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(b"\nfleet blake2b ")])
+    """Change the content of a checkpoint as its writer would have written it, before files had indexes."""
+    path.write_bytes(apart(path.read_bytes())[0])
     with h5py.File(path, "r+") as file:
         change(file)
-    content = path.read_bytes()
-    path.write_bytes(content + b"\nfleet blake2b " + hashlib.blake2b(content, digest_size=32).hexdigest().encode())
+    path.write_bytes(sealed_without_index(path.read_bytes()))
 
 
 def external_link(file: h5py.File) -> None:
@@ -141,13 +141,67 @@ def test_a_checkpoint_that_points_elsewhere_is_refused(folder: Path, change: Cal
     assert "points elsewhere, which no checkpoint does" in str(rejected[0])
 
 
-@pytest.mark.parametrize("change", [no_json, lambda file: file.attrs.modify("format", 3)])
+@pytest.mark.parametrize("change", [no_json, lambda file: file.attrs.modify("format", 4)])
 def test_sealed_content_that_cannot_be_decoded_falls_back(folder: Path, change: Callable[[h5py.File], None]) -> None:
     path = folder / "epoch-00002-step-000007.h5"
     reseal(path, change)
     found, rejected = latest_good(folder)
     assert found is not None and (found.epoch, found.step) == (2, 0)
     assert [error.path for error in rejected] == [path]
+
+
+def test_a_checkpoint_of_the_format_before_is_read(folder: Path) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    reseal(path, lambda file: file.attrs.modify("format", 2))
+    assert same(read(path), checkpoint(2, 7))
+    path.write_bytes(apart((folder / "epoch-00002-step-000000.h5").read_bytes())[0])
+    with pytest.raises(CheckpointError, match="do not match their digest"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ('["<f4", [200, 30]', '["<f8", [200, 30]'),
+        ('["<f4", [200, 30]', '["|O", [200, 30]'),
+        ('["<f4", [200, 30]', '["<f4", [200, 3000000000000]'),
+        ('["<f4", [200, 30]', '["<f4", [200, -30]'),
+        ('["<f4", [200, 30]', '["<f4", "/"'),
+        ('"structure": [', '"structure": [-1, '),
+        ('"structure": [', '"structure": {}, "other": ['),
+        ('"arrays": {', '"arrays": [], "other": {'),
+        ("{", "["),
+    ],
+)
+def test_an_index_that_cannot_be_falls_back(folder: Path, was: str, becomes: str) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    data, index = apart(path.read_bytes())
+    assert was.encode() in index
+    path.write_bytes(sealed(data, index.replace(was.encode(), becomes.encode(), 1)))
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step) == (2, 0)
+    assert [error.path for error in rejected] == [path]
+    assert not is_whole(path) or was == '["<f4", [200, 30]'
+
+
+def test_others_read_with_hdf5_what_the_index_tells(folder: Path) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    with h5py.File(path) as file:
+        arrays = {f"/{name}": file["state"][name][()] for name in ("parameters/0.weight", "parameters/0.bias")}
+        assert json.loads(bytes(file["structure"][()])) == json.loads(flatten(checkpoint(2, 7).as_tree())[0])
+    wanted = flatten(checkpoint(2, 7).as_tree())[1]
+    assert all(array.tobytes() == wanted[name].tobytes() for name, array in arrays.items())
+
+
+def test_arrays_of_any_kind_come_back(tmp_path: Path) -> None:
+    state = {
+        "fields": np.array([(1, 2.5)], dtype=[("a", "<i4"), ("b", "<f8")]), "big": np.arange(3, dtype=">i2"),
+        "none": np.empty((0, 3), np.float32), "one": np.array(2.5), "turned": np.arange(6).reshape(2, 3).T,
+        "half": torch.ones(2, dtype=torch.bfloat16), "yes": torch.tensor(True), "complex": np.array([1j]),
+    }  # fmt: skip
+    back = read(write(tmp_path / "x.h5", replace(checkpoint(), task_state=state)).path).task_state
+    for name, value in state.items():
+        assert back[name].dtype == value.dtype and back[name].tolist() == value.tolist()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.convergence.best import best_epoch
-from trainers.state.checkpoint import CheckpointError, is_whole, make_folder, put_in_place, sync_folder
+from trainers.state.checkpoint import CheckpointError, make_folder, put_in_place, sync_folder
+from trainers.state.seal import is_whole
 
 _PARTIAL = ".partial"
 

@@ -3,36 +3,28 @@
 A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
 one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
 name only when it is complete and on the disk: temporary name, digests, fsync, rename, fsync of the folder. Behind the
-HDF5 data stands a seal, the digest of all bytes before it: no torn or flipped byte goes unseen.
+HDF5 data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import math
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 from torch import Tensor
 
+from trainers.state.seal import Damaged
+from trainers.state.state_file import UnknownFormat, read_state, write_state
 from trainers.state.tree import flatten, unflatten
 
-_FORMAT = 2
-_UNSEALED = 1  # an older format: its digest, of the content alone, is inside
-_SEAL = b"\nfleet blake2b "
-_SEALED = len(_SEAL) + 64  # bytes of the seal
-_CHUNK = 1 << 20
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
 _PARTIAL = ".partial"
-_DAMAGED = "is damaged or no checkpoint: its bytes do not match their digest"
+_MEND = "go on from an earlier checkpoint"
 _UNREADABLE = (  # what HDF5, JSON, NumPy and torch raise on content that makes no sense
     ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -128,13 +120,15 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
 
     CheckpointError if the disk is full or the folder cannot be written.
     """
-    path = Path(path)
+    return put(Path(path), lambda partial: write_state(partial, *flatten(checkpoint.as_tree())))
+
+
+def put(path: Path, write_to: Callable[[Path], str]) -> Saved:
+    """As `write`, by what writes a checkpoint to a path that it is given and returns its content's digest."""
     partial = path.with_name(f".{path.name}{_PARTIAL}")
     try:
-        structure, arrays = flatten(checkpoint.as_tree())
-        digest = _digest(structure, arrays)
         make_folder(path.parent)
-        _write_hdf5(partial, structure, arrays, digest)
+        digest = write_to(partial)
         size = partial.stat().st_size
         put_in_place(partial, path)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -155,38 +149,28 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
 def read(path: Path | str) -> Checkpoint:
     """Read a checkpoint and verify its seal. CheckpointError if it is missing, damaged or of another format."""
     path = Path(path)
-    mend = "go on from an earlier checkpoint"
+    with reading(path):
+        return _decoded(unflatten(*read_state(path)))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Let what goes wrong while a checkpoint is read be a CheckpointError that says it."""
     if not path.is_file():
         raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
     try:
-        sealed = _is_sealed(path)
-        if sealed and not is_whole(path):
-            raise CheckpointError(path, _DAMAGED, mend)
-        with h5py.File(path, "r") as file:
-            _refuse_elsewhere(file)
-            kind = int(file.attrs["format"])
-            if kind not in (_FORMAT, _UNSEALED):
-                wrong = f"has format {kind}, this version reads {_UNSEALED} and {_FORMAT}"
-                raise CheckpointError(path, wrong, "use the version that wrote it")
-            structure = bytes(file["structure"][()]).decode()
-            arrays = _read_arrays(file["state"])
-            if not sealed and (kind != _UNSEALED or _digest(structure, arrays) != file.attrs["digest"]):
-                raise CheckpointError(path, _DAMAGED, mend)
-        return _decoded(unflatten(structure, arrays))
-    except CheckpointError:
-        raise
+        yield
+    except Damaged as error:
+        raise damaged(path) from error
+    except UnknownFormat as error:
+        raise CheckpointError(path, str(error), "use the version that wrote it") from error
     except _UNREADABLE as error:
-        raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
+        raise CheckpointError(path, f"is damaged or no checkpoint ({error})", _MEND) from error
 
 
-def _refuse_elsewhere(file: Any) -> None:
-    """Raise ValueError if part of an HDF5 file lies elsewhere, of which its seal says nothing."""
-    links: dict[bytes, int] = {}
-    file.id.links.visit(lambda name, link: links.update({name: link.type}), info=True)
-    for name, kind in links.items():
-        item = file[name] if kind == h5py.h5l.TYPE_HARD else None
-        if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
-            raise ValueError(f"{name.decode(errors='replace')} points elsewhere, which no checkpoint does")
+def damaged(path: Path) -> CheckpointError:
+    """Return the error that a file's bytes are not as they were written."""
+    return CheckpointError(path, "is damaged or no checkpoint: its bytes do not match their digest", _MEND)
 
 
 def _decoded(tree: Any) -> Checkpoint:
@@ -264,69 +248,6 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)])
 
 
-def _digest(structure: str, arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.blake2b(structure.encode(), digest_size=32)
-    for path in sorted(arrays):
-        digest.update(f"{path} {arrays[path].dtype.str} {arrays[path].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[path]).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-class _RecordingFile(io.FileIO):
-    """A file that keeps the first error of what changes it and goes on as if all were well.
-
-    HDF5 cannot close a file that it cannot change; so the error waits until HDF5 is done, and no file descriptor leaks.
-    """
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        remaining = memoryview(data).cast("B")
-        size = remaining.nbytes
-        try:
-            while remaining and self.error is None:
-                remaining = remaining[super().write(remaining) :]
-        except OSError as error:
-            self.error = error
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size) if self.error is None else size or 0
-        except OSError as error:
-            self.error = error
-            return size or 0
-
-
-def _write_hdf5(path: Path, structure: str, arrays: Mapping[str, np.ndarray], digest: str) -> None:
-    with _RecordingFile(path, "w+") as file:
-        try:
-            with h5py.File(file, "w") as hdf5:
-                hdf5.attrs["format"] = _FORMAT
-                hdf5.attrs["digest"] = digest
-                hdf5.create_dataset("structure", data=np.frombuffer(structure.encode(), np.uint8))
-                state = hdf5.create_group("state")
-                for name, array in arrays.items():
-                    state.create_dataset(name.lstrip("/"), data=array)
-        except (OSError, RuntimeError):
-            if file.error is None:
-                raise
-        file.seek(0)
-        file.write(_SEAL + _file_digest(file).encode())
-        if file.error is not None:
-            raise file.error
-        os.fsync(file.fileno())
-
-
-def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
-    """Return the digest of the next `size` bytes, or of all."""
-    digest, left = hashlib.blake2b(digest_size=32), size
-    while left > 0 and (chunk := file.read(min(left, _CHUNK))):  # type: ignore[arg-type]
-        digest.update(chunk)
-        left -= len(chunk)
-    return digest.hexdigest()
-
-
 def put_in_place(partial: Path, path: Path) -> None:
     """Give a whole file its name, and make that last. OSError if it cannot be."""
     os.replace(partial, path)
@@ -348,31 +269,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def _is_sealed(path: Path) -> bool:
-    """Whether a file ends with a seal, be it that of these bytes or not."""
-    with io.FileIO(path) as file:
-        file.seek(max(0, path.stat().st_size - _SEALED))
-        return file.read(len(_SEAL)) == _SEAL
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a file ends with the seal of all bytes before it."""
-    size = path.stat().st_size - _SEALED
-    if size < 0:
-        return False
-    with io.FileIO(path) as file:
-        digest = _file_digest(file, size)
-        return file.read(_SEALED) == _SEAL + digest.encode()
-
-
-def _read_arrays(state: Any) -> dict[str, np.ndarray]:
-    arrays: dict[str, np.ndarray] = {}
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            arrays[f"/{name}"] = np.asarray(item[()])
-
-    state.visititems(visit)
-    return arrays

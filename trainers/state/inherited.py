@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from trainers.state.checkpoint import Checkpoint, CheckpointError
+import numpy as np
+
+from trainers.state.checkpoint import Checkpoint, CheckpointError, Saved, damaged, put, read, reading, write
+from trainers.state.seal import Damaged, Index, array_in, index_of, structure_in
+from trainers.state.state_file import copy_state
+from trainers.state.tree import Unread, flatten_unread, unread
+
+
+def inherit(path: Path, own: Path, other: Path, arguments: Mapping[str, Any]) -> Saved:
+    """Write the checkpoint of a job that goes on with another one's weights; see `inherited`, and `write`.
+
+    The other's file is copied, and what is the job's own is written into the copy. Every byte of the other's, and of
+    what is the job's own, has been verified when this returns.
+    """
+    mine, theirs = _opened(own), _opened(other)
+    if mine is None or theirs is None:  # of an older version
+        return write(path, inherited(read(own), read(other), arguments))
+    made = inherited(mine.checkpoint, theirs.checkpoint, arguments)
+    structure, arrays = flatten_unread(made.as_tree())
+    kept = {name for name, array in arrays.items() if (array.file, array.path) == (other, name)}
+    lies_in = {own: mine, other: theirs}
+    new = {name: lies_in[array.file].read(array) for name, array in arrays.items() if name not in kept}
+
+    def copied(partial: Path) -> str:
+        try:
+            return copy_state(partial, other, structure, kept, new)
+        except Damaged as error:
+            raise damaged(other) from error
+
+    return put(path, copied)
 
 
 def inherited(own: Checkpoint, other: Checkpoint, arguments: Mapping[str, Any]) -> Checkpoint:
@@ -44,3 +75,26 @@ def _with(job: str, group: Mapping[str, Any], arguments: Mapping[str, Any]) -> d
         raise CheckpointError(f"checkpoint of job {job}", wrong, "vary other arguments of the optimizer")
     told = {name: tuple(value) if isinstance(group[name], tuple) else value for name, value in arguments.items()}
     return {**group, **told}
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A checkpoint all of whose arrays are still in its file, and where they lie there."""
+
+    path: Path
+    index: Index
+    checkpoint: Checkpoint
+
+    def read(self, array: Unread) -> np.ndarray:
+        with reading(self.path), io.FileIO(self.path) as file:
+            return array_in(file, self.index.arrays[array.path])
+
+
+def _opened(path: Path) -> _Opened | None:
+    """A checkpoint without its arrays, which are yet to be verified; None: its file does not tell where they lie."""
+    with reading(path), io.FileIO(path) as file:
+        index = index_of(file)
+        if index is None:
+            return None
+        shapes = {name: place.shape for name, place in index.arrays.items()}
+        return _Opened(path, index, Checkpoint.from_tree(unread(structure_in(file, index), path, shapes)))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +34,23 @@ class Staying(dict[str, Tensor]):
         self.kind = kind
 
 
+@dataclass(frozen=True)
+class Unread:
+    """Stands in a tree for an array or a tensor that lies in a file.
+
+    word: what stands for it in the tree's text. shape: of the array.
+    """
+
+    file: Path
+    word: Mapping[str, str]
+    shape: tuple[int, ...]
+
+    @property
+    def path(self) -> str:
+        """Return under which path it lies there."""
+        return _path_in(self.word)
+
+
 def flatten(tree: Any, staying: Staying | None = None) -> tuple[str, dict[str, np.ndarray]]:
     """Return the tree as JSON that refers to arrays by path, and the arrays. TypeError names what cannot be stored.
 
@@ -43,7 +62,18 @@ def flatten(tree: Any, staying: Staying | None = None) -> tuple[str, dict[str, n
 
 def unflatten(structure: str, arrays: Mapping[str, np.ndarray | Tensor]) -> Any:
     """Return the tree that `flatten` took apart; tensors are on the CPU, but for those given as tensors."""
-    return _put_together(json.loads(structure), arrays)
+    return _put_together(json.loads(structure), lambda word: _array_of(word, arrays))
+
+
+def unread(structure: str, file: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """Return the tree that `flatten` took apart, but for its arrays, which lie in a file and stay there."""
+    return _put_together(json.loads(structure), lambda word: Unread(file, word, shapes[_path_in(word)]))
+
+
+def flatten_unread(tree: Any) -> tuple[str, dict[str, Unread]]:
+    """Return, as `flatten` does, the JSON of a tree all of whose arrays lie in files, and these by their new paths."""
+    arrays: dict[str, Any] = {}
+    return json.dumps(_take_apart(tree, "", arrays, Staying(""))), arrays
 
 
 def on_host(value: Any) -> Any:
@@ -92,7 +122,7 @@ def of_outline(text: str) -> Any:
     return decode(len(header).to_bytes(8, "little") + header + bytes(size))
 
 
-def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray], staying: Staying) -> Any:
+def _take_apart(value: Any, path: str, arrays: dict[str, Any], staying: Staying) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if path.count("/") > _DEEPEST:
@@ -106,6 +136,9 @@ def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray], staying: S
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
+    if isinstance(value, Unread):
+        arrays[path] = value
+        return {**value.word, ("tensor" if "tensor" in value.word else "array"): path}
     if isinstance(value, (list, tuple)):
         items = [_take_apart(item, f"{path}/{index}", arrays, staying) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -137,21 +170,29 @@ def _name(key: str | int) -> str:
     return name if name.strip(".-0123456789") else f"%{ord(name[0]):02X}{name[1:]}"
 
 
-def _put_together(value: Any, arrays: Mapping[str, np.ndarray | Tensor]) -> Any:
+def _put_together(value: Any, array_of: Callable[[Mapping[str, str]], Any]) -> Any:
     if isinstance(value, list):
-        return [_put_together(item, arrays) for item in value]
+        return [_put_together(item, array_of) for item in value]
     if not isinstance(value, dict):
         return value
-    if "tensor" in value:
-        found = arrays[value["tensor"]]
-        return found if isinstance(found, Tensor) else torch.from_numpy(found).view(getattr(torch, value["dtype"]))
-    if "array" in value:
-        return arrays[value["array"]]
+    if "tensor" in value or "array" in value:
+        return array_of(value)
     if "tuple" in value:
-        return tuple(_put_together(item, arrays) for item in value["tuple"])
+        return tuple(_put_together(item, array_of) for item in value["tuple"])
     ((kind, items),) = value.items()
-    content = {_key(key, ""): _put_together(item, arrays) for key, item in items}
+    content = {_key(key, ""): _put_together(item, array_of) for key, item in items}
     return Counter(content) if kind == "counter" else content
+
+
+def _array_of(word: Mapping[str, str], arrays: Mapping[str, np.ndarray | Tensor]) -> np.ndarray | Tensor:
+    found = arrays[_path_in(word)]
+    if "array" in word or isinstance(found, Tensor):
+        return found
+    return torch.from_numpy(found).view(getattr(torch, word["dtype"]))
+
+
+def _path_in(word: Mapping[str, str]) -> str:
+    return word["tensor"] if "tensor" in word else word["array"]
 
 
 def _to_numpy(tensor: Tensor) -> np.ndarray:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fleet.search import Decision
 from fleet.spec.changeable_keys import OPTIMIZER
-from trainers import file_name, read, write
-from trainers.state.inherited import inherited
+from trainers.state.inherited import inherit
 from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back
 
 
@@ -37,8 +36,7 @@ class Inheriting:
         if copy is not None:
             arguments = {path.removeprefix(OPTIMIZER): value for path, value in copy.values.items()}
             mine, theirs = _kept(own, decision.start), _kept(self._of(copy.donor), copy.epoch)
-            made = inherited(read(mine), read(theirs), arguments)
-            write(own / file_name(made), made)
+            inherit(own / mine.name, mine, theirs, arguments)
         drop_other_ways_back(own, decision.start)
 
     def over(self, trials: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import json
 import os
@@ -25,11 +24,10 @@ from preprocess.sources.tar_fields import TarFields
 from preprocess.sources.tar_index import shard_index
 from tests.faults.fuzz.targets import Target
 from tests.preprocess.support.image_files import encoded, make_shard, smooth
+from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import Checkpoint, CheckpointError, Group, Trainer
 from trainers.repeatable.determinism import PinsDiffer
 from trainers.state.tree import flatten
-
-SEAL = b"\nfleet blake2b "
 
 
 class Small:
@@ -67,17 +65,16 @@ def _saved() -> Checkpoint:
     return saved
 
 
-def sealed(content: bytes) -> bytes:
-    """The content with the seal of a checkpoint behind it."""
-    return content + SEAL + hashlib.blake2b(content, digest_size=32).hexdigest().encode()
-
-
 def _checkpoint_files(folder: Path) -> Sequence[bytes]:
     return [trainers.write(folder / "epoch-00000-step-000001.h5", _saved()).path.read_bytes()]
 
 
 def _contents(folder: Path) -> Sequence[bytes]:
-    return [content[: content.rindex(SEAL)] for content in _checkpoint_files(folder)]
+    return [apart(content)[0] for content in _checkpoint_files(folder)]
+
+
+def _checkpoint_indexes(folder: Path) -> Sequence[bytes]:
+    return [apart(content)[1] for content in _checkpoint_files(folder)]
 
 
 def _fields(folder: Path) -> Sequence[bytes]:
@@ -102,6 +99,11 @@ def _checkpoint(content: bytes, folder: Path) -> Any:
     return _restored(path)
 
 
+def _checkpoint_with_index(index: bytes, folder: Path) -> Any:
+    (content,) = _contents(folder)
+    return _checkpoint(sealed(content, index), folder)
+
+
 def _checkpoint_of_fields(content: bytes, folder: Path) -> Any:
     """A checkpoint that holds what the text says, as if it had been written so."""
     path, (_, arrays) = folder / "epoch-00000-step-000001.h5", flatten(_saved().as_tree())
@@ -118,7 +120,7 @@ def _checkpoint_of_fields(content: bytes, folder: Path) -> Any:
                 file.create_dataset(f"state/{name.lstrip('/')}", **kept)
     except Exception as error:  # no such file can be written
         raise CheckpointError(path, f"not made: {error!r}", "") from error
-    path.write_bytes(sealed(path.read_bytes()))
+    path.write_bytes(sealed_without_index(path.read_bytes()))
     return _restored(path)
 
 
@@ -247,9 +249,10 @@ TARGETS = (
     Target(
         "checkpoint sealed anew",
         _contents,
-        lambda content, folder: _checkpoint(sealed(content), folder),
+        lambda content, folder: _checkpoint(sealed_without_index(content), folder),
         (CheckpointError, PinsDiffer),
     ),
+    Target("checkpoint index", _checkpoint_indexes, _checkpoint_with_index, (CheckpointError, PinsDiffer)),
     Target("checkpoint fields", _fields, _checkpoint_of_fields, (CheckpointError, PinsDiffer)),
     Target("hdf5", _hdf5_files, _hdf5, REFUSED),
     Target("hdf5 index", lambda folder: [INDEX.encode()], _hdf5_index, REFUSED),

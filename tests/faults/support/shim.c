@@ -310,6 +310,31 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
     return all;
 }
 
+/* Recorded as writes of what was copied. */
+ssize_t copy_file_range(int from, off64_t *at, int file, off64_t *place, size_t length, unsigned flags) {
+    char path[PATH_MAX];
+    if (!awake() || !path_of(file, NULL, path))
+        return syscall(SYS_copy_file_range, from, at, file, place, length, flags);
+    if (fails("copy_file_range", path))
+        return -1;
+    take_turn();
+    off_t begin = place ? *place : lseek(file, 0, SEEK_CUR), done = 0;
+    ssize_t copied = syscall(SYS_copy_file_range, from, at, file, place, length, flags);
+    int kept = errno;
+    char bytes[65536];
+    while (log_file >= 0 && done < copied) {
+        size_t piece = copied - done < (off_t)sizeof bytes ? (size_t)(copied - done) : sizeof bytes;
+        ssize_t read = syscall(SYS_pread64, file, bytes, piece, begin + done);
+        if (read <= 0)
+            break;
+        record("write", inode_behind(file), begin + done, path, "", bytes, read);
+        done += read;
+    }
+    end_turn();
+    errno = kept;
+    return copied;
+}
+
 static int syncs(const char *call, long number, int file) {
     char path[PATH_MAX];
     if (!awake() || !path_of(file, NULL, path))

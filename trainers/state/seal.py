@@ -1,0 +1,213 @@
+"""What stands behind a checkpoint's HDF5 data, so that no torn or flipped byte goes unseen.
+
+An index tells where each array lies in the file, and the digest of its bytes, and the digest of all bytes that belong
+to no array. The seal is the digest of the index. So each array is verified by itself, while it is read, and who takes
+arrays over from another file takes over their digests. Files of older versions have no index: their seal is the
+digest of all bytes before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_OF_INDEX = b"\nfleet index blake2b "
+_OF_ALL = b"\nfleet blake2b "
+_DIGITS, _LENGTH = 64, 16  # of a digest, and of the index's length, both hexadecimal
+_CHUNK = 1 << 20
+
+
+class Damaged(ValueError):
+    """A file's bytes do not match their digests."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies in a file, what it is, and the digest of its bytes.
+
+    dtype: as NumPy writes it in a word.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it has."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a file's index tells.
+
+    arrays: by their paths. structure: where the text lies that refers to them, and its bytes. end: of the HDF5 data.
+    """
+
+    arrays: Mapping[str, Place]
+    structure: tuple[int, int]
+    end: int
+
+    def as_text(self, others: str) -> bytes:
+        """Return it as it stands in the file. others: the digest of what belongs to no array."""
+        arrays = {path: [at.dtype, at.shape, at.offset, at.digest] for path, at in self.arrays.items()}
+        return json.dumps({"others": others, "structure": self.structure, "arrays": arrays}).encode()
+
+
+def digest_of(array: np.ndarray) -> str:
+    """Return the digest of an array's bytes."""
+    return hashlib.blake2b(_bytes_of(np.ascontiguousarray(array)), digest_size=_DIGITS // 2).hexdigest()
+
+
+def write_seal(file: io.FileIO, index: Index) -> None:
+    """Write the index and the seal behind the HDF5 data of a file that is open for reading and writing."""
+    text = index.as_text(_digest_of_others(file, index))
+    file.seek(index.end)
+    file.write(text + _OF_INDEX + f"{len(text):0{_LENGTH}x} {_digest(text)}".encode())
+
+
+def index_of(file: io.FileIO) -> Index | None:
+    """Return a file's index; None: it has none. Damaged if it, or what belongs to no array, is not as it was written.
+
+    The arrays have yet to be verified. ValueError: somebody sealed what no index says.
+    """
+    size = file.seek(0, io.SEEK_END)
+    ends_with = _read(file, max(0, size - _LENGTH - 1 - _DIGITS - len(_OF_INDEX)), size)
+    if not ends_with.startswith(_OF_INDEX):
+        return None
+    length, digest = ends_with[len(_OF_INDEX) :][:_LENGTH], ends_with[-_DIGITS:]
+    try:
+        end = size - len(ends_with) - int(length, 16)
+    except ValueError as error:
+        raise Damaged from error
+    text = _read(file, end, size - len(ends_with)) if end >= 0 else b""
+    if _digest(text).encode() != digest:
+        raise Damaged
+    try:
+        return _index_in(text, file, end)
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        raise ValueError(f"its index cannot be so: {error}") from error
+
+
+def structure_in(file: io.FileIO, index: Index) -> str:
+    """Return the text that refers to the arrays."""
+    start, size = index.structure
+    return _read(file, start, start + size).decode()
+
+
+def array_in(file: io.FileIO, place: Place) -> np.ndarray:
+    """Read an array. Damaged if its bytes are not as they were written."""
+    array = np.empty(place.shape, np.dtype(place.dtype))
+    _verify(file, place, _bytes_of(array))
+    return array
+
+
+def verify(file: io.FileIO, places: Iterable[Place]) -> None:
+    """Damaged if the bytes of an array are not as they were written."""
+    memory = memoryview(bytearray(_CHUNK))
+    for place in places:
+        _verify(file, place, memory)
+
+
+def is_sealed(file: io.FileIO) -> bool:
+    """Whether a file that has no index ends with a seal, be it that of these bytes or not."""
+    size = file.seek(0, io.SEEK_END)
+    return _read(file, max(0, size - len(_OF_ALL) - _DIGITS), size).startswith(_OF_ALL)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is sealed, and every byte of it as it was written."""
+    with io.FileIO(path) as file:
+        try:
+            index = index_of(file)
+            if index is None:
+                return _is_whole_without_index(file)
+            verify(file, index.arrays.values())
+        except ValueError:
+            return False
+    return True
+
+
+def _index_in(text: bytes, file: io.FileIO, end: int) -> Index:
+    told = json.loads(text)
+    places = {path: Place(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
+    start, size = told["structure"]
+    index = Index(places, (start, size), end)
+    if _digest_of_others(file, index) != told["others"]:
+        raise Damaged
+    return index
+
+
+def _is_whole_without_index(file: io.FileIO) -> bool:
+    size = file.seek(0, io.SEEK_END) - len(_OF_ALL) - _DIGITS
+    if size < 0:
+        return False
+    digest = hashlib.blake2b(digest_size=_DIGITS // 2)
+    _update(digest, file, 0, size)
+    return file.read() == _OF_ALL + digest.hexdigest().encode()
+
+
+def _digest_of_others(file: io.FileIO, index: Index) -> str:
+    """The digest of the HDF5 data that belongs to no array."""
+    digest = hashlib.blake2b(digest_size=_DIGITS // 2)
+    for start, end in _between(index.arrays.values(), index.end):
+        _update(digest, file, start, end)
+    return digest.hexdigest()
+
+
+def _between(places: Iterable[Place], end: int) -> Iterator[tuple[int, int]]:
+    """What lies before `end` and in none of the places. ValueError if these overlap, or reach beyond it."""
+    start = 0
+    for place in sorted((place for place in places if place.size), key=lambda place: place.offset):
+        if not start <= place.offset <= end:
+            raise ValueError("arrays lie where none can")
+        yield start, place.offset
+        start = place.offset + place.size
+    if start > end:
+        raise ValueError("an array ends where none can")
+    yield start, end
+
+
+def _verify(file: io.FileIO, place: Place, memory: memoryview) -> None:
+    """Read an array into memory, all of it or piece by piece over each other."""
+    digest, left, at = hashlib.blake2b(digest_size=_DIGITS // 2), place.size, 0
+    file.seek(place.offset)
+    while left:
+        at = 0 if at == len(memory) else at
+        read = file.readinto(memory[at : at + min(left, _CHUNK)])
+        if not read:
+            raise Damaged
+        digest.update(memory[at : at + read])
+        left, at = left - read, at + read
+    if digest.hexdigest() != place.digest:
+        raise Damaged
+
+
+def _update(digest: Any, file: io.FileIO, start: int, end: int) -> None:
+    file.seek(start)
+    while start < end and (chunk := file.read(min(end - start, _CHUNK))):
+        digest.update(chunk)
+        start += len(chunk)
+
+
+def _read(file: io.FileIO, start: int, end: int) -> bytes:
+    file.seek(start)
+    return b"".join(iter(lambda: file.read(max(0, end - file.tell())), b""))
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.blake2b(text, digest_size=_DIGITS // 2).hexdigest()
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
