@@ -50,13 +50,10 @@ def main(repetitions: int = 0, parts: str = "", seconds: float = 0.0, device: st
         _refuse(str(error))
     chosen = [name for name in chosen if name != _OF_SEVERAL or found.count > 1 or parts]
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    told = _measured(chosen, found, begin + (seconds or SECONDS), when)
+    told, note = _measured(chosen, found, begin + (seconds or SECONDS), when)
     result = _joined(told)
     result["markdown"] = kept.as_markdown(kept.kept(found, when, told, None))
-    if found.is_real:
-        result["notes"].append(_keep(found, when, told))
-    else:
-        result["notes"].append("figures of the rig are no figures of a GPU: nothing is kept")
+    result["notes"].append(note or "figures of the rig are no figures of a GPU: nothing is kept")
     return result
 
 
@@ -94,19 +91,23 @@ def _take_the_rig() -> None:
     os.environ["PYTHONPATH"] = python_path()
 
 
-def _measured(chosen: Sequence[str], found: FoundDevice, until: float, when: str) -> dict[str, Any]:
-    """Measure one part after another, say how each ends, and keep it: whoever ends this has those before."""
+def _measured(chosen: Sequence[str], found: FoundDevice, until: float, when: str) -> tuple[dict[str, Any], str]:
+    """Measure one part after another, say how each ends, and keep it: whoever ends this has those before.
+
+    Return the parts, and where they are kept.
+    """
     make_folder(LOGS)
     told: dict[str, Any] = {}
+    note = ""
     for number, name in enumerate(chosen):
         left = max(0.0, until - time.monotonic())
         share = left * WEIGHTS[name] / sum(WEIGHTS[each] for each in chosen[number:])
         given = Given(found.kind, found.count, found.memory, not found.is_real, share, time.monotonic() + share)
         told[name] = measured(name, given, LOGS / f"{name}.log")
         if found.is_real:
-            _keep(found, when, {name: told[name]})
+            note = _keep(found, when, {name: told[name]})
         print(f"{name}: {_end_of(told[name])}", file=sys.stderr, flush=True)
-    return told
+    return told, note
 
 
 def _end_of(part: Mapping[str, Any]) -> str:
