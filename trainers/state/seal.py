@@ -30,7 +30,7 @@ class Damaged(ValueError):
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredArray:
     """Where an array lies in a file, what it is, and the digest of its bytes.
 
     dtype: as NumPy writes it in a word.
@@ -54,7 +54,7 @@ class Index:
     arrays: by their paths. structure: where the text lies that refers to them, and its bytes. end: of the HDF5 data.
     """
 
-    arrays: Mapping[str, Place]
+    arrays: Mapping[str, StoredArray]
     structure: tuple[int, int]
     end: int
 
@@ -105,14 +105,14 @@ def structure_in(file: io.FileIO, index: Index) -> str:
     return _read(file, start, start + size).decode()
 
 
-def array_in(file: io.FileIO, place: Place) -> np.ndarray:
+def array_in(file: io.FileIO, place: StoredArray) -> np.ndarray:
     """Read an array. Damaged if its bytes are not as they were written."""
     array = np.empty(place.shape, np.dtype(place.dtype))
     _verify(file, place, _bytes_of(array))
     return array
 
 
-def verify(file: io.FileIO, places: Iterable[Place]) -> None:
+def verify(file: io.FileIO, places: Iterable[StoredArray]) -> None:
     """Damaged if the bytes of an array are not as they were written."""
     memory = memoryview(bytearray(_CHUNK))
     for place in places:
@@ -140,7 +140,7 @@ def is_whole(path: Path) -> bool:
 
 def _index_in(text: bytes, file: io.FileIO, end: int) -> Index:
     told = json.loads(text)
-    places = {path: Place(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
+    places = {path: StoredArray(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
     start, size = told["structure"]
     index = Index(places, (start, size), end)
     if _digest_of_others(file, index) != told["others"]:
@@ -165,7 +165,7 @@ def _digest_of_others(file: io.FileIO, index: Index) -> str:
     return digest.hexdigest()
 
 
-def _between(places: Iterable[Place], end: int) -> Iterator[tuple[int, int]]:
+def _between(places: Iterable[StoredArray], end: int) -> Iterator[tuple[int, int]]:
     """What lies before `end` and in none of the places. ValueError if these overlap, or reach beyond it."""
     start = 0
     for place in sorted((place for place in places if place.size), key=lambda place: place.offset):
@@ -178,7 +178,7 @@ def _between(places: Iterable[Place], end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _verify(file: io.FileIO, place: Place, memory: memoryview) -> None:
+def _verify(file: io.FileIO, place: StoredArray, memory: memoryview) -> None:
     """Read an array into memory, all of it or piece by piece over each other."""
     digest, left, at = hashlib.blake2b(digest_size=_DIGITS // 2), place.size, 0
     file.seek(place.offset)

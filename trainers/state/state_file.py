@@ -17,7 +17,7 @@ import numpy as np
 from trainers.state.seal import (
     Damaged,
     Index,
-    Place,
+    StoredArray,
     array_in,
     digest_of,
     index_of,
@@ -89,7 +89,7 @@ def read_state(path: Path) -> tuple[str, dict[str, np.ndarray]]:
     return _read_without_index(path, sealed)
 
 
-def _read_array(file: io.FileIO, name: str, place: Place) -> np.ndarray:
+def _read_array(file: io.FileIO, name: str, place: StoredArray) -> np.ndarray:
     array = array_in(file, place)
     if array.dtype.kind != "V":
         return array
@@ -139,7 +139,7 @@ def _digest_of_unsealed(structure: str, arrays: Mapping[str, np.ndarray]) -> str
     return digest.hexdigest()
 
 
-def _digest_of_content(structure: str, places: Mapping[str, Place]) -> str:
+def _digest_of_content(structure: str, places: Mapping[str, StoredArray]) -> str:
     digest = hashlib.blake2b(structure.encode(), digest_size=32)
     for path, place in sorted(places.items()):
         digest.update(f"{path} {place.dtype} {place.shape} {place.digest}".encode())
@@ -189,16 +189,16 @@ def _hdf5(file: _RecordingFile, mode: str) -> Iterator[Any]:
     file.tell_error()
 
 
-def _put_arrays(state: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Place]:
+def _put_arrays(state: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, StoredArray]:
     """Write arrays; return where they lie."""
     places = {}
     for name, array in arrays.items():
         dataset = state.create_dataset(name.lstrip("/"), data=array)
-        places[name] = Place(array.dtype.str, array.shape, dataset.id.get_offset() or 0, digest_of(array))
+        places[name] = StoredArray(array.dtype.str, array.shape, dataset.id.get_offset() or 0, digest_of(array))
     return places
 
 
-def _put_structure(hdf5: Any, structure: str, places: Mapping[str, Place]) -> tuple[str, tuple[int, int]]:
+def _put_structure(hdf5: Any, structure: str, places: Mapping[str, StoredArray]) -> tuple[str, tuple[int, int]]:
     """Write the text and the digest of all; return these: the digest, and where the text lies."""
     text = np.frombuffer(structure.encode(), np.uint8)
     dataset = hdf5.create_dataset("structure", data=text)
@@ -206,7 +206,7 @@ def _put_structure(hdf5: Any, structure: str, places: Mapping[str, Place]) -> tu
     return digest, (dataset.id.get_offset(), text.size)
 
 
-def _seal(file: _RecordingFile, places: Mapping[str, Place], structure: tuple[int, int]) -> None:
+def _seal(file: _RecordingFile, places: Mapping[str, StoredArray], structure: tuple[int, int]) -> None:
     write_seal(file, Index(places, structure, file.seek(0, io.SEEK_END)))
     file.tell_error()
 
