@@ -100,6 +100,7 @@ class Gavel(UsualPolicy):
         if account.program is None or not account.program.same(program):
             account.program, account.shares = program, best_shares(program)
         shares, had = account.shares, np.array([account.jobs[job.name] for job in jobs])
+        shares = np.round(shares, 5) if shares is not None else None
         assert shares is not None and account.kinds is not None
         parts = had / np.maximum(account.kinds, 1e-9)
         priorities = np.where(shares == 0, 0.0, np.where(parts > 0, shares / np.maximum(parts, 1e-12), shares * _FIRST))
