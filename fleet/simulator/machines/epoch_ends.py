@@ -7,7 +7,7 @@ from typing import NamedTuple
 REPORT = 60.0
 """Seconds between two reports of a job; with each it may change its batch."""
 _BEFORE = 1e-8
-"""Seconds that an epoch ends before its whole second: with a report it ends first, however times are rounded."""
+"""Seconds that an epoch ends before a report with which it is over: it ends first, however times are rounded."""
 _AFTER = 1e-5
 """Seconds after a report at which an epoch ends that was not over with the report, though its end is rounded to it."""
 _WHOLE = 1e-2
@@ -52,6 +52,7 @@ def _until_end(seconds: float, since: float) -> float:
     begin, whole = round(since), round(seconds)
     if abs(since - begin) > _WHOLE:  # whole seconds mean nothing there
         return max(float(whole), _AFTER)
-    end = begin + whole
-    late = end % REPORT == 0 and seconds > whole
-    return max(end + (_AFTER if late else -_BEFORE) - since, _AFTER)
+    end = float(begin + whole)
+    if end % REPORT == 0:
+        end += _AFTER if seconds > whole else -_BEFORE
+    return max(end - since, _AFTER)
