@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.heterogeneous.cbc_program import Cbc, available
-from benchmarks.heterogeneous.workloads import ABSENT, HOUR, MIXED, folder, hours, played, rates, theirs, trace_of
+from benchmarks.heterogeneous.workloads import ABSENT, MIXED, folder, hours, played, rates, theirs, trace_of
 from benchmarks.simulated.part import Part
 from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.policies.sia import Sia
@@ -72,7 +72,13 @@ def measure(part: Part, repetitions: int) -> None:
         return
     told = json.loads(RUNS.read_text(encoding="utf-8"))
     rows = [_compared(part, workload, runs) for workload, runs in told["runs"].items()]
-    columns = ["workload", "theirs: mean / p99 / makespan, h", "ours", "theirs among themselves, by job", "ours to theirs"]
+    columns = [
+        "workload",
+        "theirs: mean / p99 / makespan, h",
+        "ours",
+        "theirs among themselves, by job",
+        "ours to theirs",
+    ]
     part.table("sia with several ways to break ties: means, least to most", columns, rows)
     if not available():
         part.note("cylp is not installed: that each job ends as in theirs where both have CBC was not checked")

@@ -63,7 +63,7 @@ class SiaScaling:
         coming: the batch that it will have from the next report on.
         measured: whether it has measured its steps there.
         pace: goodput there, samples/s of the first batch size, with which its epoch ends at a whole second.
-        stretch: how far its epoch is in truth; None: it has not run, or it was profiled before, and truth and pace agree.
+        stretch: how far its epoch is in truth; None: not told: it has not run, or it was profiled before.
     """
 
     own: OwnRates
@@ -133,7 +133,7 @@ class SiaScaling:
         return kinds[kind].single / kinds[other].single
 
     def landed(self, kind: str, placement: Placement, left: float, tunes: bool, since: float) -> SiaScaling:
-        """On other devices from `since` on, with the batch that it chooses there, and so many samples of its epoch left."""
+        """On other devices since then, with the batch that it chooses there, and so many samples of its epoch left."""
         agent = self.own.agent
         keys = None if self.keys is None else self.keys.get(kind)
         if not tunes:
