@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.heterogeneous.workloads import ABSENT, folder
 from benchmarks.simulate import collected
 
-PARTS = ("decisions", "reference", "ahead")
+PARTS = ("decisions", "reference", "ties", "ahead")
 
 
 def main(repetitions: int = 0, parts: str = "") -> dict[str, Any]:

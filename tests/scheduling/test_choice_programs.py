@@ -84,6 +84,20 @@ def test_jobs_that_are_alike_get_alike_shares() -> None:
     assert shares[:, 0] == pytest.approx([0.5] * 4, abs=1e-3)
 
 
+def test_many_jobs_that_are_alike_get_alike_shares_where_others_are_in_their_way() -> None:
+    kinds = [  # steps/s on three kinds, devices of the gang, jobs: four hours into Sia's workload saturn-5
+        ([1.096, 1.0225, 0.7025], 4, 7), ([0.4693, 0.5155, 0.5327], 12, 4), ([2.4858, 11.4463, 4.0394], 16, 4),
+        ([1.9532, 9.8723, 3.8954], 12, 4), ([2.1373, 11.3395, 4.8269], 8, 4), ([1.2363, 7.9113, 3.0718], 8, 1),
+        ([1.4084, 7.9749, 3.1245], 4, 4),
+    ]  # fmt: skip
+    counts = [jobs for _, _, jobs in kinds]
+    rates = np.repeat([steps for steps, _, _ in kinds], counts, axis=0)
+    devices = np.repeat([gang for _, gang, _ in kinds], counts)
+    shares = best_shares(ShareProgram(rates, devices, np.array([24, 16, 24])))
+    first = np.repeat(np.cumsum([0, *counts[:-1]]), counts)
+    assert np.abs(shares - shares[first]).max() < 1e-6
+
+
 @pytest.mark.parametrize("jobs", [1, 400])
 def test_filling_ends_and_its_plan_is_within_its_bound(jobs: int) -> None:
     found = best_choices(drawn(jobs, jobs), np.zeros(jobs), DEVICES, KINDS, CAPACITY)

@@ -18,6 +18,7 @@ from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine
 from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.machines.sia_agent import _series
 from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
@@ -194,3 +195,11 @@ def test_gavel_on_the_authors_workload() -> None:
     outcome = Simulation(trace, machine, policy("gavel")).run()
     assert outcome.jct.mean() / 3600 == pytest.approx(1.798, rel=0.07)
     assert outcome.makespan / 3600 == pytest.approx(27.385, rel=0.07)
+
+
+def test_the_series_of_batches_in_single_precision_is_nearly_that_in_double() -> None:
+    least = np.array([12.0, 64.0])
+    single, double = _series(least.astype(np.float32), 384), _series(least, 384)
+    assert single.dtype == np.float32 and (single != double).any()
+    assert single == pytest.approx(double, rel=1e-6)
+    assert single[0].tolist() == least.tolist() and single[-1].tolist() == [384, 384]

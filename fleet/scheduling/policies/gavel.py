@@ -20,6 +20,7 @@ from fleet.scheduling.variable_batch.kind_goodput import kind_goodput
 from fleet.scheduling.variable_batch.share_program import ShareProgram, best_shares
 
 _SLOWEST = 0.1  # steps/s of a gang that a kind has too few devices for
+_DECIMALS = 5  # of shares: jobs that get next to nothing are alike
 _FIRST = 1e9  # priority of a share of which a job has had nothing
 
 
@@ -98,7 +99,7 @@ class Gavel(UsualPolicy):
             left[kinds.index(state.cluster.kind_of(device))] += 1
         program = ShareProgram(_steps(jobs, kinds, left), np.array([job.gang for job in jobs]), left.copy())
         if account.program is None or not account.program.same(program):
-            account.program, account.shares = program, best_shares(program)
+            account.program, account.shares = program, np.round(best_shares(program), _DECIMALS)
         shares, had = account.shares, np.array([account.jobs[job.name] for job in jobs])
         assert shares is not None and account.kinds is not None
         parts = had / np.maximum(account.kinds, 1e-9)

@@ -17,7 +17,7 @@ from fleet.scheduling.placing.configurations import Configuration, configuration
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs
+from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs, Solver
 from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes, kind_goodput
 
 _NOTHING = 1e-4  # goodput of a configuration that a job may not have
@@ -42,6 +42,9 @@ class Sia(UsualPolicy):
 
     What a job has not measured on a kind follows from another kind, by the ratio of their speeds on one device.
 
+    Costs are rounded to hundredths, as the authors' simulator rounds them, so that several plans often cost the same;
+    which of them it is to be the `solver` decides.
+
     Args:
         interval: seconds between two plans.
         power: p; below 0; the lower, the fairer.
@@ -56,6 +59,7 @@ class Sia(UsualPolicy):
     knows_kinds: ClassVar[bool] = True
     tunes_batches: ClassVar[bool] = True
     learns_rates: ClassVar[bool] = True
+    solver: ClassVar[Solver] = Highs()
 
     interval: float = 60.0
     power: float = -0.5
@@ -81,7 +85,7 @@ class Sia(UsualPolicy):
         if known is not None and _same(known.program, program):
             chosen = known.chosen
         else:
-            chosen = tuple(Highs()(program, self.gap).tolist())
+            chosen = tuple(self.solver(program, self.gap).tolist())
         wanted = {job: found[index] for job, index in zip(state.by_name, chosen) if index != NONE}
         return Plan(placed(wanted, state), wake=self.trigger.next_end(state.time), memo=_Memo(program, chosen))
 

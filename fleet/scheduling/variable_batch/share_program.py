@@ -10,7 +10,7 @@ from fleet.scheduling.model.arrays import Counts, Floats
 
 _STEPS = 100  # of Newton's method, at most
 _TOLERANCE = 1e-9  # of the gap, and of how far constraints are missed
-_RIDGE = 1e-12  # of the diagonal: near the optimum rows may be alike but for rounding
+_RIDGE = 1e-14  # of the diagonal: near the optimum rows may be alike but for rounding
 _SHORTER = 0.99  # of the way to the nearest bound
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
@@ -120,17 +121,26 @@ class SiaAgent:
         self, kind: str, keys: tuple[Key, ...] | None, noise: Noise, shapes: Shapes, most_batch: int
     ) -> Floats:
         """Goodput of each configuration with its best batch of at most `most_batch`, as far as the job knows."""
-        rates = self._best(kind, keys, noise, shapes, most_batch, self.application.kinds[kind].max_local).rate
+        most_local = self.application.kinds[kind].max_local
+        rates = self._best(kind, keys, noise, shapes, most_batch, most_local, single=keys is not None).rate
         rates.flags.writeable = False
         return rates
 
     def _best(
-        self, kind: str, keys: tuple[Key, ...] | None, noise: Noise, shapes: Shapes, most_batch: int, most_local: int
+        self,
+        kind: str,
+        keys: tuple[Key, ...] | None,
+        noise: Noise,
+        shapes: Shapes,
+        most_batch: int,
+        most_local: int,
+        single: bool = False,
     ) -> _Best:
-        """The best of a geometric series of batches for each configuration."""
+        """The best of a geometric series of batches for each configuration; `single`: in single precision."""
         profile = self.application.kinds[kind]
         nodes, devices = np.array(shapes, dtype=np.float64).T
-        local, passes = self._candidates(profile, devices, most_batch, most_local)
+        chosen = devices.astype(np.float32) if single else devices
+        local, passes = self._candidates(profile, chosen, most_batch, most_local)
         batch = devices * local * (passes + 1)
         if keys is None:
             seconds, compute = self._steps_of(kind, shapes, local)
@@ -145,19 +155,21 @@ class SiaAgent:
         return _Best(rates[best], local[best], passes[best])
 
     def _candidates(
-        self, profile: KindProfile, devices: Floats, most_batch: int, most_local: int
+        self, profile: KindProfile, devices: npt.NDArray[np.floating[Any]], most_batch: int, most_local: int
     ) -> tuple[Counts, Counts]:
         """Samples of a device and passes before the last of each batch that is looked at; (candidates, configurations).
 
         Args:
-            devices: of each configuration; shape (configurations,).
+            devices: of each configuration; shape (configurations,). Where they are in single precision, so is the
+                series, as in the authors' policy: what it rounds to whole samples may be one more.
         """
-        least = np.maximum(self.first, profile.min_local * devices)
-        wanted = np.geomspace(least, most_batch, CANDIDATES) / devices
-        passes = np.ceil(wanted / most_local - _EDGE) - 1
-        alone = (devices == 1) & (wanted > self.first + _EDGE)
+        least = np.maximum(np.array(self.first, devices.dtype), np.array(profile.min_local, devices.dtype) * devices)
+        wanted = _series(least, most_batch) / devices
+        edge = np.array(_EDGE, devices.dtype)
+        passes = np.ceil(wanted / np.array(most_local, devices.dtype) - edge) - 1
+        alone = (devices == 1) & (wanted > np.array(self.first, devices.dtype) + edge)
         passes = np.where(alone, np.maximum(passes, 1), passes).astype(np.int64)
-        return np.ceil(wanted / (passes + 1) - _EDGE).astype(np.int64), passes
+        return np.ceil(wanted.astype(np.float64) / (passes + 1) - _EDGE).astype(np.int64), passes
 
     def _steps_of(self, kind: str, shapes: Shapes, local: Counts) -> tuple[Floats, Floats]:
         """Measured seconds of steps, and of a pass before the last, of shape (candidates, configurations)."""
@@ -178,6 +190,18 @@ class SiaAgent:
         local = np.unique(np.geomspace(profile.min_local, profile.largest_local(placement), 12).round())
         steps = [profile.step(placement, float(size)) for size in local]
         return local, np.array([step.seconds for step in steps]), np.array([step.sync for step in steps])
+
+
+def _series(least: npt.NDArray[np.floating[Any]], most: int) -> npt.NDArray[np.floating[Any]]:
+    """The batches from the least of each configuration to the most, in the precision of the least."""
+    if least.dtype == np.float64:
+        return np.geomspace(least, most, CANDIDATES)
+    begin, end = np.log10(least), np.log10(np.array([most], least.dtype))
+    steps = np.arange(CANDIDATES, dtype=least.dtype)[:, np.newaxis]
+    exponents = steps * ((end - begin) / np.array(CANDIDATES - 1, least.dtype)) + begin
+    series = np.power(10.0, exponents.astype(np.float64)).astype(least.dtype)
+    series[0], series[-1] = least, most
+    return series
 
 
 def _gain(noise: Noise, scale: Floats | float) -> Floats | float:

@@ -12,6 +12,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.arrivals import Costs, arrived
+from fleet.simulator.machines.epoch_ends import REPORT
 from fleet.simulator.machines.machine import Adapting
 from fleet.simulator.machines.sia_agent import Placement, SiaAgent
 from fleet.simulator.machines.sia_scaling import OwnRates, SiaScaling, profiled
@@ -21,8 +22,6 @@ from fleet.simulator.traces.job import TraceJob
 
 MOST_DEVICES = 64
 """No job uses more."""
-REPORT = 60.0
-"""Seconds between two reports of a job; with each it may change its batch."""
 _LOOK = 0.5  # seconds of steps after which a job has measured them
 _ROUNDING = 1e-9  # of a report's interval
 _NEAR = 1e-5
@@ -103,21 +102,24 @@ class SiaMachine:
 
     def begun(self, job: JobState, devices: tuple[int, ...]) -> JobState:
         """As `StagedMachine.begun`: it has chosen its batch there."""
-        return job.changed(scaling=self._landed(job, devices))
+        scaling = self._landed(job, devices)
+        return job.changed(scaling=scaling, pace=job.pace if scaling.keys is None else scaling.pace)
 
     def advanced(self, job: JobState) -> JobState:
         """As `StagedMachine.advanced`."""
         scaling = _scaling(job)
         left, report = self._left(job, scaling), _until_report(job, scaling) * job.pace
         if left <= report:
-            reports = (job.ready + left / job.pace) / REPORT
-            between = abs(reports - round(reports)) > _NEAR  # else it tells of the last epoch first
-            return job.changed(epochs=job.epochs + 1, scaling=scaling.after_epoch(self._adapting.tunes, between))
-        return job.changed(scaling=scaling.reported(left - report) if scaling.measured else scaling.looked())
+            end = job.ready + left / job.pace
+            between = abs(end / REPORT - round(end / REPORT)) > _NEAR  # else it tells of the last epoch first
+            return job.changed(epochs=job.epochs + 1, scaling=scaling.after_epoch(self._adapting.tunes, between, end))
+        if not scaling.measured:
+            return job.changed(scaling=scaling.looked())
+        return job.changed(scaling=scaling.reported(left - report, job.ready + report / job.pace))
 
     def _landed(self, job: JobState, devices: tuple[int, ...]) -> SiaScaling:
         scaling = _scaling(job)
-        return scaling.landed(*self._where(devices), self._left(job, scaling), self._adapting.tunes)
+        return scaling.landed(*self._where(devices), self._left(job, scaling), self._adapting.tunes, job.ready)
 
     def _left(self, job: JobState, scaling: SiaScaling) -> float:
         """Samples to the end of the epoch."""

@@ -10,6 +10,7 @@ from typing import Any
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
+from fleet.simulator.machines.epoch_ends import Stretch, stretch
 from fleet.simulator.machines.sia_agent import BatchSplit, Key, Noise, Placement, SiaAgent
 
 _STEPS_OF_E = 20
@@ -62,6 +63,7 @@ class SiaScaling:
         coming: the batch that it will have from the next report on.
         measured: whether it has measured its steps there.
         pace: goodput there, samples/s of the first batch size, with which its epoch ends at a whole second.
+        stretch: how far its epoch is in truth; None: not told: it has not run, or it was profiled before.
     """
 
     own: OwnRates
@@ -75,6 +77,7 @@ class SiaScaling:
     coming: BatchSplit | None = None
     measured: bool = False
     pace: float = 0.0
+    stretch: Stretch | None = None
 
     @property
     def application(self) -> str:
@@ -129,8 +132,8 @@ class SiaScaling:
         kinds = self.own.agent.application.kinds
         return kinds[kind].single / kinds[other].single
 
-    def landed(self, kind: str, placement: Placement, left: float, tunes: bool) -> SiaScaling:
-        """On other devices, with the batch that it chooses there, and so many samples of its epoch left."""
+    def landed(self, kind: str, placement: Placement, left: float, tunes: bool, since: float) -> SiaScaling:
+        """On other devices since then, with the batch that it chooses there, and so many samples of its epoch left."""
         agent = self.own.agent
         keys = None if self.keys is None else self.keys.get(kind)
         if not tunes:
@@ -140,7 +143,7 @@ class SiaScaling:
         else:
             split = agent.tuned(kind, keys, self.noise, placement)
         there = self.with_(kind=kind, placement=placement, split=split, coming=split, measured=not tunes)
-        return there.paced(left)
+        return there.paced(left, since)
 
     def looked(self) -> SiaScaling:
         """It has measured its steps and the noise of its gradients, and knows which batch it wants next."""
@@ -160,12 +163,12 @@ class SiaScaling:
         coming = agent.tuned(self.kind, known, noise, self.placement)
         return self.with_(keys=keys, noise=noise, coming=coming, measured=True)
 
-    def reported(self, left: float) -> SiaScaling:
+    def reported(self, left: float, since: float) -> SiaScaling:
         """It has told what it measured, and has the batch that it wants, with so many samples of its epoch left."""
-        return self.with_(split=self.coming, measured=False).paced(left)
+        return self.with_(split=self.coming, measured=False).paced(left, since)
 
-    def after_epoch(self, tunes: bool, looks: bool) -> SiaScaling:
-        """The job's next epoch begins, with the batch that it wanted by the last one's noise.
+    def after_epoch(self, tunes: bool, looks: bool, since: float) -> SiaScaling:
+        """The job's next epoch begins at `since`, with the batch that it wanted by the last one's noise.
 
         Args:
             tunes: whether it chooses its batch itself.
@@ -174,17 +177,21 @@ class SiaScaling:
         ends, epoch = self.own.agent.application.ends, self.epoch + 1
         whole = float(ends[epoch] - ends[epoch - 1]) * self.own.agent.first
         if not tunes:
-            return self.with_(epoch=epoch).paced(whole)
+            return self.with_(epoch=epoch, stretch=None).paced(whole, since)
         looked = self if self.measured else self.looked()
-        there = looked.with_(epoch=epoch, split=looked.coming, measured=False).paced(whole)
+        there = looked.with_(epoch=epoch, split=looked.coming, measured=False, stretch=None).paced(whole, since)
         return there.looked() if looks else there
 
-    def paced(self, left: float) -> SiaScaling:
+    def paced(self, left: float, since: float) -> SiaScaling:
         """At its goodput, so much faster or slower that what is left of its epoch takes whole seconds."""
         assert self.split is not None
         goodput = self.own.agent.goodput(self.kind, self.placement, self.split, self.epoch)
-        seconds = max(round(left / goodput), _SHORTEST)
-        return self.with_(pace=left / seconds if left > 0 else goodput)
+        if self.keys is None:
+            seconds = max(round(left / goodput), _SHORTEST)
+            return self.with_(pace=left / seconds if left > 0 else goodput)
+        truly = left if self.stretch is None else self.stretch.left_at(left)
+        there = stretch(left, truly, goodput, since)
+        return self.with_(pace=there.pace, stretch=there)
 
     def with_(self, **fields: Any) -> SiaScaling:
         """Return a copy with other values, which the caller vouches for: several times as fast as `replace`."""
