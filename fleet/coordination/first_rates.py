@@ -99,7 +99,7 @@ class FirstRates:
         self._forget(event.job)
 
     def ended_epoch(self, job: str) -> None:
-        """A job has trained an epoch, which says as much; samples may come so slowly that nobody waits for it any more."""
+        """A job has trained an epoch, which says as much, also if samples come so slowly that nobody waits any more."""
         if job in self._silent:
             self._forget(job)
             self._heard(job)
