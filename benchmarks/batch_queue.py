@@ -23,8 +23,12 @@ import numpy as np
 from benchmarks.simulated.published_profiles import BatchProfile, published_profiles
 
 DEVICES, WORKERS, JOBS = 8, 8, 8
-ARRIVING = DEVICES / 4
-"""Devices that the work which comes would keep busy: their high rate, k_max x lambda, is 10 for 40 devices (IV-A)."""
+HIGH, QUEUED = "high", "very high"
+RATES = {HIGH: DEVICES / 4, QUEUED: float(DEVICES)}
+"""Devices that the work which comes would keep busy. Their high rate, k_max x lambda, is 10 for 40 devices (IV-A). That
+of the bursts with which they measure queues is "a very high" one (IV-G); their Figure 7 has 750 jobs in 12 hours, which
+is about all that the devices can do in the bursts.
+"""
 FASTER, STANDS_FOR = 240.0, 240.0  # than theirs; samples of theirs
 SAMPLES = 1200
 """Of an epoch."""
@@ -32,19 +36,24 @@ MODES = ("variable", "random", "max", "min")
 FIXED = ("random", "max", "min")
 """The paper's."""
 STEP_SECONDS = 0.004
-"""What each step takes besides, however few its samples."""
+"""What each step takes besides, however few its samples: ranks that share two cores do none much faster."""
 POINTS = 9
 """Batches of a range that are measured, evenly apart."""
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """One job: what it is, when it comes, and the batch that its user would have chosen (their Random-BS)."""
+    """One job: what it is, when it comes, and the batch that its user would have chosen (their Random-BS).
+
+    Attributes:
+        step: seconds that each step takes besides, however few its samples.
+    """
 
     name: str
     model: str
     arrival: float
     batch: int
+    step: float = STEP_SECONDS
 
     @property
     def range(self) -> tuple[int, int]:
@@ -57,6 +66,16 @@ class QueuedJob:
         """As many as its user's job has work for."""
         profile = _profiles()[self.model]
         return max(1, round(profile.seconds * profile.scaling.single / STANDS_FOR / SAMPLES))
+
+    @property
+    def samples(self) -> int:
+        """Of all its epochs."""
+        return self.epochs * SAMPLES
+
+    @property
+    def batches(self) -> list[int]:
+        """Those of its range that are measured."""
+        return sorted({whole(batch) for batch in np.linspace(*self.range, POINTS)})
 
     def in_parts(self, batch: int) -> dict[int, float]:
         """r(k), samples/s, with that batch, where each device turns its virtual workers."""
@@ -85,20 +104,25 @@ class QueuedJob:
         scaling = _profiles()[self.model].scaling
         summing = scaling.reducing.seconds(scaling.weights)
         waits = {count: (each + float(summing[count - 1])) * STANDS_FOR / FASTER for count, each in seconds.items()}
-        return {count: batch / (each + STEP_SECONDS) for count, each in waits.items()}
+        return {count: batch / (each + self.step) for count, each in waits.items()}
 
 
-def draw_queue(seed: int) -> list[QueuedJob]:
-    """Jobs whose batch may change come at their high rate; seed path ("batch-queue", seed)."""
+def draw_queue(seed: int, arriving: float, step: float = STEP_SECONDS) -> list[QueuedJob]:
+    """Jobs whose batch may change; seed path ("batch-queue", seed).
+
+    Args:
+        arriving: devices that the work which comes would keep busy, see `RATES`.
+        step: seconds that each step takes besides.
+    """
     draw = random.Random(f"batch-queue/{seed}")
     models = [model for model, profile in _profiles().items() if profile.limit > 1]
     mean = sum(_profiles()[model].seconds for model in models) / len(models) / FASTER
     jobs, arrival = [], 0.0
     for number in range(JOBS):
         model = draw.choice(models)
-        job = QueuedJob(f"job-{number:02}", model, round(arrival, 3), 0)
+        job = QueuedJob(f"job-{number:02}", model, round(arrival, 3), 0, step)
         jobs.append(replace(job, batch=whole(draw.randint(*job.range))))
-        arrival += draw.expovariate(ARRIVING / mean)
+        arrival += draw.expovariate(arriving / mean)
     return jobs
 
 
@@ -154,5 +178,4 @@ def _entry(job: QueuedJob, mode: str) -> dict[str, Any]:
 
 
 def _listed(job: QueuedJob) -> dict[int, float]:
-    batches = {whole(batch) for batch in np.linspace(*job.range, POINTS)}
-    return {batch: job.in_parts(batch)[1] for batch in sorted(batches)}
+    return {batch: job.in_parts(batch)[1] for batch in job.batches}

@@ -41,6 +41,7 @@ class FirstRates:
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
         self._tried: set[str] = set()  # who has begun so
         self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for
+        self._silent: set[str] = set()  # those that train, and have not told how fast yet, waited for or not
         self._news: dict[str, None] = {}  # jobs of which the policy has not heard yet, each once
 
     # plans
@@ -83,6 +84,7 @@ class FirstRates:
             self._tried.add(job)
         if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
             self._awaited[job] = now + PATIENCE_SECONDS
+            self._silent.add(job)
 
     def told(self, event: StepsTimed) -> None:
         """The first steps of a group are over."""
@@ -94,17 +96,17 @@ class FirstRates:
                 seconds=event.seconds, **({"kind": kinds[0]} if kinds[0] and len(set(kinds)) == 1 else {}),
             )  # fmt: skip
             self._heard(event.job)
-        self._awaited.pop(event.job, None)
+        self._forget(event.job)
 
     def ended_epoch(self, job: str) -> None:
-        """A job has trained an epoch, which says as much."""
-        if job in self._awaited:
-            del self._awaited[job]
+        """A job has trained an epoch, which says as much, also if samples come so slowly that nobody waits any more."""
+        if job in self._silent:
+            self._forget(job)
             self._heard(job)
 
     def ended(self, job: str) -> None:
         """A job has left its devices."""
-        self._awaited.pop(job, None)
+        self._forget(job)
 
     # when the policy is asked
 
@@ -127,6 +129,10 @@ class FirstRates:
     def next(self) -> float:
         """When somebody has been waited for in vain."""
         return min(self._awaited.values(), default=math.inf)
+
+    def _forget(self, job: str) -> None:
+        self._awaited.pop(job, None)
+        self._silent.discard(job)
 
     def _heard(self, job: str) -> None:
         self._news[job] = None

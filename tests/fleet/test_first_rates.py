@@ -12,11 +12,11 @@ import pytest
 from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
-from fleet.coordination.first_rates import FirstRates
+from fleet.coordination.first_rates import PATIENCE_SECONDS, FirstRates
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import StepsTimed
+from fleet.coordination.protocol import EpochEnded, StepsTimed
 from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -35,11 +35,15 @@ class _Group:
 
 @dataclass
 class Truthful:
-    """Groups train as fast as `rates` say, tell that after a moment, and leave as soon as they are told to."""
+    """Groups train as fast as `rates` say, tell that after a moment, and leave as soon as they are told to.
+
+    Those that are mute tell it with the end of their first epoch, after so many seconds.
+    """
 
     rates: Mapping[str, Mapping[int, float]]
     samples: dict[str, float]
     mute: frozenset[str] = frozenset()
+    epoch: float = math.inf
     now: float = 0.0
     groups: dict[str, _Group] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -79,6 +83,8 @@ class Truthful:
         group = self.groups[job]
         if tells:
             group.told = True
+            if job in self.mute:
+                return EpochEnded(job, 1, 10, self.epoch, self._rate(group), {}, 0.1, (0.0,), (0.0,), (self.epoch,))
             return StepsTimed(job, self._rate(group), 20, SECONDS)
         del self.groups[job]
         return GroupEnded(job, group.start.devices, "done", "epochs", 1, 0)
@@ -87,7 +93,7 @@ class Truthful:
         return self.rates[group.start.job][len(group.start.devices)]
 
     def _tells(self, group: _Group) -> float:
-        return math.inf if group.told or group.start.job in self.mute else group.since + SECONDS
+        return math.inf if group.told else group.since + (self.epoch if group.start.job in self.mute else SECONDS)
 
     def _ends(self, group: _Group) -> float:
         return group.since + self.samples[group.start.job] / self._rate(group)
@@ -99,10 +105,10 @@ def linear(single: float, limit: int = 2, kept: float = 0.95) -> dict[int, float
 
 def trained(
     rates: Mapping[str, Mapping[int, float]], guesses: Mapping[str, float], name: str = "flotilla", devices: int = 2,
-    mute: frozenset[str] = frozenset(), seconds: float = 20.0, outside: Outside | None = None,
+    mute: frozenset[str] = frozenset(), seconds: float = 20.0, outside: Outside | None = None, epoch: float = math.inf,
 ) -> tuple[Truthful, Ledger, list[Any]]:  # fmt: skip
     """Each job has so many seconds of work on one device; the machine, the books and the journal at the end."""
-    machine = Truthful(rates, {job: seconds * known[1] for job, known in rates.items()}, mute)
+    machine = Truthful(rates, {job: seconds * known[1] for job, known in rates.items()}, mute, epoch)
     events = list[Any]()
     journal = Journal(None, machine.clock)
     journal.listen(events.append)
@@ -184,6 +190,16 @@ def test_a_flotilla_whose_members_were_guessed_wrong_is_formed_anew() -> None:
     assert [job for job, _ in machine.begun[:2]] == ["a", "b"]
     second = next(event for event in of_kind(events, "planned") if event["round"] == 1)
     assert sorted(second["allocation"]) == ["a", "c"] and second["t"] < 1.0
+
+
+def test_an_epoch_tells_as_much_where_nobody_waits_for_it_any_more() -> None:
+    """Samples come so slowly that an epoch is over before enough steps are: then the policy hears of the epoch."""
+    rates = {"a": linear(100.0, 1), "b": linear(20.0, 1), "c": linear(95.0, 1)}
+    late = PATIENCE_SECONDS + 2
+    _, ledger, events = trained(rates, {"a": 100.0, "b": 99.0, "c": 90.0}, mute=frozenset(rates), epoch=late)
+    second = next(event for event in of_kind(events, "planned") if event["round"] == 1)
+    assert sorted(second["allocation"]) == ["a", "c"] and second["t"] == pytest.approx(late, abs=0.5)
+    assert ledger.status == "done"
 
 
 class Guessing(Outside):
