@@ -10,14 +10,18 @@ Part = Callable[[int], Figures]
 """Measures something, given how often (0: its own number); returns lists of "bars", "tables" and "notes"."""
 
 
-def measured(benchmark: str, known: Mapping[str, Part], repetitions: int, parts: str) -> Figures:
-    """Return the figures of the parts that are named, with commas between, together; of all by default.
+def measured(
+    benchmark: str, known: Mapping[str, Part], repetitions: int, parts: str, asked: Mapping[str, Part] | None = None
+) -> Figures:
+    """Return the figures of the parts that are named, with commas between, together; of all known ones by default.
+
+    asked: more parts, which are measured only where they are named.
 
     Raises:
         SystemExit: there is no part of a name.
     """
     result: Figures = {"bars": [], "tables": [], "notes": []}
-    chosen = parts.split(",") if parts else list(known)
+    chosen, known = (parts.split(",") if parts else list(known)), {**known, **(asked or {})}
     for name in chosen:
         if name not in known:
             raise SystemExit(f"the benchmark {benchmark} has no part {name!r}; it has: {', '.join(known)}")

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -52,10 +52,26 @@ class Network:
     workers: int = 0
 
 
+class Augmentation(Protocol):
+    """How pictures are padded and normalised; `Network` has it, too."""
+
+    @property
+    def padding(self) -> int:
+        """Pixels around a picture before it is cropped."""
+
+    @property
+    def mean(self) -> float:
+        """Of a pixel, 0 to 1."""
+
+    @property
+    def std(self) -> float:
+        """Of a pixel, 0 to 1."""
+
+
 class Augmented(Dataset[tuple[Tensor, int]]):
     """Pictures that are cropped and flipped at random; padded once, beforehand."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, network: Network) -> None:
+    def __init__(self, images: np.ndarray, labels: np.ndarray, network: Augmentation) -> None:
         self._side, self._places = images.shape[1], 2 * network.padding + 1
         around = (network.padding, network.padding)
         self._images = torch.from_numpy(_normalised(np.pad(images, ((0, 0), around, around)), network))
@@ -114,7 +130,7 @@ def _read(files: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
     return pictures, np.frombuffer(labels, np.uint8, offset=8)
 
 
-def _normalised(images: np.ndarray, network: Network) -> np.ndarray:
+def _normalised(images: np.ndarray, network: Augmentation) -> np.ndarray:
     """Float32 of shape (pictures, 1, height, width)."""
     values: np.ndarray = ((images.astype(np.float32) / 255 - network.mean) / network.std)[:, None]
     return values

@@ -49,13 +49,12 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     """Check what can be checked without ranks, then start them."""
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.report.terminal import terminal_size
-    from fleet.run.opening.extended_spec import check_extension
     from fleet.run.pinning import variables_of
     from fleet.run_directory.directory import RunDirectory
 
     with mendable():
         spec = options.load()
-        check_extension(options)
+        _check_extension(options)
         variables = variables_of(spec)
     trainers = _trainers(options, spec.resources)
     ranks = trainers + spec.resources.preprocessors
@@ -63,6 +62,14 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
         again = Restarts(restarts, RunDirectory(options.directory(spec)).progress)
         launch = LocalLaunch(ranks, options.arguments(trainers), terminal_size(), variables, again, in_place)
     return launch.run()
+
+
+def _check_extension(options: RunOptions) -> None:
+    """See whether a job can be extended, if that is asked for: only then is torch needed, which takes a second."""
+    if options.extend is not None:
+        from fleet.run.opening.extended_spec import check_extension
+
+        check_extension(options)
 
 
 def _trainers(options: RunOptions, resources: Resources) -> int:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.fashion_files import fashion_files
 from benchmarks.searched.peers import measuring
@@ -32,6 +33,23 @@ def test_a_trial_goes_on_from_where_it_was_saved_as_if_it_never_stopped(folder: 
     second.load(folder / "state.pt")
     assert begun + list(second.epochs(3)) == expected
     assert [each.epoch for each in epochs_of("ray", folder)] == [1, 2, 3, 1, 2, 3]
+
+
+def test_augmented_pictures_are_the_same_after_a_restart_and_others_in_each_epoch(folder: Path) -> None:
+    content = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**content, "padding": 2}))
+    whole, first, second = (PlainTraining(folder, 0) for _ in range(3))
+    expected = list(whole.epochs(2))
+    begun = list(first.epochs(1))
+    first.save(folder / "state.pt")
+    second.load(folder / "state.pt")
+    assert begun + list(second.epochs(2)) == expected
+    seen = []
+    for epoch in (0, 0, 1):
+        whole.epoch = epoch
+        seen.append(torch.cat([inputs for inputs, _ in whole._batches()]))
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+    assert seen[0].shape == (256, 1, 28, 28)
 
 
 @pytest.mark.slow

@@ -15,13 +15,24 @@ import numpy as np
 from benchmarks.bars import Bar, bar, median_bar
 from benchmarks.fashion_files import Files, cut_files
 from benchmarks.searched.peers.plan import Plan
-from benchmarks.searched.peers.ways import FLEET, NAMES, PEERS, EpochDone, Failed, decided, epochs_of, searched
+from benchmarks.searched.peers.ways import (
+    FLEET,
+    NAMES,
+    PEERS,
+    SYNCHRONOUS,
+    EpochDone,
+    Failed,
+    decided,
+    epochs_of,
+    searched,
+)
 
 SEEDS = 5
 COUNTS = {"train": 5000, "held_out": 2000}  # samples
 TRIALS, RUNGS, ETA, BATCH = 27, [1, 3, 9], 3, 64
 NEARLY = 0.98  # of the lowest of the best accuracies of one seed: the target
 LIMIT = 300.0  # seconds of one search
+PADDING = 2  # of pictures that are cropped at random
 TOLERANCE = 0.002  # of accuracies that count as equal
 _COLUMNS = ["search", "wall s", "wall s to target", "core-s to target", "core-s", "epochs", "twice", "best accuracy"]
 _KILL_COLUMNS = [
@@ -82,6 +93,19 @@ def measure(repetitions: int) -> dict[str, Any]:
     Returns:
         {"bars": [...], "tables": [...], "notes": [...]}
     """
+    return _measured(repetitions, None)
+
+
+def measure_augmented(repetitions: int) -> dict[str, Any]:
+    """The same with pictures that are cropped and flipped at random, and without kills.
+
+    The others' pictures come from a `Dataset`, each when a trial's `DataLoader` asks for it; their draws are torch's and
+    not fleet's, so accuracies are alike and not the same.
+    """
+    return _measured(repetitions, PADDING)
+
+
+def _measured(repetitions: int, padding: int | None) -> dict[str, Any]:
     found: dict[str, list[Searched]] = {way: [] for way in NAMES}
     notes: Notes = {}
     with tempfile.TemporaryDirectory(prefix="searches-") as name:
@@ -90,24 +114,27 @@ def measure(repetitions: int) -> dict[str, Any]:
         for seed in range(repetitions or SEEDS):
             for way in NAMES:
                 if way not in notes:
-                    ended = _search(way, _prepared(folder / f"{way}-{seed}", seed, files), notes)
+                    ended = _search(way, _prepared(folder / f"{way}-{seed}", seed, files, padding), notes)
                     found[way] += [] if ended is None else [ended]
         whole = {way: ended for way, ended in found.items() if way not in notes}
         killed = {
-            way: _killed(way, _prepared(folder / f"{way}-killed", 0, files), whole[way][0], notes) for way in whole
+            way: _killed(way, _prepared(folder / f"{way}-killed", 0, files), whole[way][0], notes)
+            for way in NAMES
+            if padding is None and way in whole and way != SYNCHRONOUS
         }
-    title = f"{what}, {COUNTS['train']:,} pictures to train on and {COUNTS['held_out']:,} held out: the same {TRIALS} "
+    told = "" if padding is None else f", each cropped from {padding} pixels around it and flipped at random"
+    title = f"{what}, {COUNTS['train']:,} pictures to train on and {COUNTS['held_out']:,} held out{told}: the same {TRIALS} "
     title += f"networks in the same order, rungs {RUNGS}, eta {ETA}, 2 cores; medians of {repetitions or SEEDS} seeds"
     return {
-        "bars": [*_bars(whole), *_kill_bars(killed)],
-        "tables": [_table(whole, title), _kill_table(killed)],
+        "bars": [*_bars(whole), *(_kill_bars(killed) if padding is None else ())],
+        "tables": [_table(whole, title), *([_kill_table(killed)] if padding is None else ())],
         "notes": [f"{NAMES[way]}: {text}" for way, text in notes.items()],
     }
 
 
-def _prepared(folder: Path, seed: int, files: Files) -> Path:
+def _prepared(folder: Path, seed: int, files: Files, padding: int | None = None) -> Path:
     folder.mkdir()
-    Plan(seed, _trials(seed), RUNGS, ETA, BATCH, files).write(folder)
+    Plan(seed, _trials(seed), RUNGS, ETA, BATCH, files, padding).write(folder)
     return folder
 
 

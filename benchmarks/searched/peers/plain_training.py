@@ -1,23 +1,38 @@
-"""A trial as people train it for other libraries: a plain loop over tensors in memory; a log has what it came to."""
+"""A trial as people train it for other libraries: a plain loop, whose log has what it came to.
+
+Pictures are tensors in memory, or those of a `Dataset` that crops and flips each when a `DataLoader` asks for it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from benchmarks.plain_script import Augmented
 from benchmarks.searched.peers.plan import Plan
 from preprocess.sources.idx import read_idx
 from trainers.zoo import CNN
 
 LOG = "epochs.jsonl"
 MEAN, STD = 0.2860, 0.3530
+LOADERS = 0
+"""Processes of a trial's DataLoader: two trials have the cores already."""
+
+
+@dataclass(frozen=True)
+class _Augmentation:
+    padding: int
+    mean: float = MEAN
+    std: float = STD
 
 
 class PlainTraining:
@@ -36,6 +51,10 @@ class PlainTraining:
         self._model = CNN(channels=1, widths=values["widths"], classes=10, batch_norm=values["batch_norm"])
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=values["lr"], momentum=values["momentum"])
         self._train, self._held_out = (_tensors(self.plan.files[part]) for part in ("train", "held_out"))
+        self._augmented: Augmented | None = None
+        if self.plan.padding is not None:
+            pictures, labels = (read_idx(self.plan.files["train"][kind]) for kind in ("images", "labels"))
+            self._augmented = Augmented(pictures, labels, _Augmentation(self.plan.padding))
         self.epoch = 0
 
     def epochs(self, until: int) -> Iterator[float]:
@@ -50,12 +69,20 @@ class PlainTraining:
 
     def _train_one(self) -> None:
         self._model.train()
-        inputs, labels = self._train
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self.plan.seed + self.epoch))
-        for batch in order.split(self.plan.batch):
+        for inputs, labels in self._batches():
             self._optimizer.zero_grad()
-            nn.functional.cross_entropy(self._model(inputs[batch]), labels[batch]).backward()
+            nn.functional.cross_entropy(self._model(inputs), labels).backward()
             self._optimizer.step()
+
+    def _batches(self) -> Iterable[tuple[Tensor, Tensor]]:
+        seed = self.plan.seed + self.epoch
+        if self._augmented is not None:
+            torch.manual_seed(seed)  # of crops and flips, which are then the same after a restart
+            generator = torch.Generator().manual_seed(seed)
+            return DataLoader(self._augmented, self.plan.batch, True, num_workers=LOADERS, generator=generator)
+        inputs, labels = self._train
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        return ((inputs[batch], labels[batch]) for batch in order.split(self.plan.batch))
 
     @torch.no_grad()
     def _accuracy(self) -> float:

@@ -21,6 +21,7 @@ class Plan:
         eta: of how many trials one goes on from a rung.
         batch: samples of a step.
         files: the IDX files, part -> "images" and "labels" -> path.
+        padding: pixels around a picture that is cropped and flipped at random each time; None: pictures stay as they are.
     """
 
     seed: int
@@ -29,6 +30,7 @@ class Plan:
     eta: int
     batch: int
     files: dict[str, dict[str, str]]
+    padding: int | None = None
 
     @property
     def epochs(self) -> int:

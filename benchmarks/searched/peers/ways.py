@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
+from benchmarks.fashion_files import SIDE
 from benchmarks.peer_packages import SEARCH_ADVICE, searchers_python
 from benchmarks.searched.peers.plan import Plan
 from fleet.run_directory.journal import read_journal
@@ -25,9 +26,10 @@ from fleet.run_directory.journal import read_journal
 ROOT = Path(__file__).resolve().parents[3]
 WORKERS = 2
 WIDTH = 4  # virtual slots of fleet's search: twice the cores
-FLEET = "fleet"
+FLEET, SYNCHRONOUS = "fleet", "fleet_synchronous"
+OWN = {FLEET: "fleet, halving", SYNCHRONOUS: "fleet, synchronous halving"}
 PEERS = {"ray": "Ray Tune, ASHA", "optuna": "Optuna, successive halving", "syne_tune": "Syne Tune, ASHA"}
-NAMES = {FLEET: "fleet, halving", **PEERS}
+NAMES = {**OWN, **PEERS}
 LOG, RUN = "epochs.jsonl", "run"
 _MARK = "FLEET_BENCHMARK_SEARCH"
 _POLL = 0.05
@@ -54,18 +56,21 @@ def command(way: str, folder: Path) -> list[str]:
     Raises:
         Failed: its library is not installed.
     """
-    if way == FLEET:
-        return [sys.executable, "-m", "fleet", "run", str(_spec(folder)), "--out", str(folder / RUN)]
+    if way in OWN:
+        spec = _spec(folder, way == SYNCHRONOUS)
+        return [sys.executable, "-m", "fleet", "run", str(spec), "--out", str(folder / RUN)]
     python = searchers_python()
     if python is None:
         raise Failed(SEARCH_ADVICE)
     return [str(python), "-m", f"benchmarks.searched.peers.with_{way}", str(folder)]
 
 
-def _spec(folder: Path) -> Path:
+def _spec(folder: Path, synchronous: bool) -> Path:
     """The spec of fleet's search, whose sampler gives the plan's trials."""
     plan, path = Plan.read(folder), folder / "search.yaml"
-    source = {part: {"source": "idx", "arguments": files} for part, files in plan.files.items()}
+    source: dict[str, Any] = {part: {"source": "idx", "arguments": files} for part, files in plan.files.items()}
+    if plan.padding is not None:
+        source["transforms"] = [{"random_crop": {"size": SIDE, "padding": plan.padding}}, "flip"]
     spec = {
         "name": "searched",
         "seed": plan.seed,
@@ -85,7 +90,9 @@ def _spec(folder: Path) -> Path:
             },
             "metric": "accuracy",
             "sampler": {"name": "benchmarks.searched.peers.planned:Planned", "arguments": {"folder": str(folder)}},
-            "stopping": {"name": "halving", "eta": plan.eta, "rungs": plan.rungs},
+            "stopping": {
+                "name": "halving", "eta": plan.eta, "rungs": plan.rungs, **({"synchronous": True} if synchronous else {}),
+            },
             "width": WIDTH,
             "trials": len(plan.trials),
         },
@@ -104,7 +111,7 @@ def unlike(values: list[Any]) -> list[Any]:
 
 def epochs_of(way: str, folder: Path) -> list[EpochDone]:
     """All epochs that were trained so far, those that were trained twice as often."""
-    if way == FLEET:
+    if way in OWN:
         lines = (line for line in read_journal(folder / RUN / "journal.jsonl") if line["event"] == "epoch")
         return [
             EpochDone(trial_of(line["job"]), line["epoch"], line["metrics"]["accuracy"],
@@ -118,7 +125,7 @@ def epochs_of(way: str, folder: Path) -> list[EpochDone]:
 
 def decided(way: str, folder: Path) -> dict[int, int] | None:
     """Trial -> epochs that the search wanted of it; None: the log alone tells it."""
-    if way != FLEET:
+    if way not in OWN:
         return None
     told = json.loads((folder / RUN / "run.json").read_text())["search"]["trials"]
     return {trial_of(each["name"]): each["epochs"] for each in told}

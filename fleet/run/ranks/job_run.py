@@ -198,7 +198,9 @@ class JobRun:
 
     def _agree(self, at_epoch_end: bool = False) -> int:
         """Whether the group goes on."""
-        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=3)
+        begin = self._clock()
+        wish = self._wish(at_epoch_end)
+        verdict = self._agreement.reach(self._steps, wish, wishes=3, looked=self._clock() - begin)
         self._holds = verdict == HOLD
         return verdict
 
