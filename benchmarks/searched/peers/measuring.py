@@ -99,8 +99,8 @@ def measure(repetitions: int) -> dict[str, Any]:
 def measure_augmented(repetitions: int) -> dict[str, Any]:
     """The same with pictures that are cropped and flipped at random, and without kills.
 
-    The others' pictures come from a `Dataset`, each when a trial's `DataLoader` asks for it; their draws are torch's and
-    not fleet's, so accuracies are alike and not the same.
+    The others' pictures come from a `Dataset`, each when a trial's `DataLoader` asks for it; their draws are torch's
+    and not fleet's, so accuracies are alike and not the same.
     """
     return _measured(repetitions, PADDING)
 
@@ -123,8 +123,9 @@ def _measured(repetitions: int, padding: int | None) -> dict[str, Any]:
             if padding is None and way in whole and way != SYNCHRONOUS
         }
     told = "" if padding is None else f", each cropped from {padding} pixels around it and flipped at random"
-    title = f"{what}, {COUNTS['train']:,} pictures to train on and {COUNTS['held_out']:,} held out{told}: the same {TRIALS} "
-    title += f"networks in the same order, rungs {RUNGS}, eta {ETA}, 2 cores; medians of {repetitions or SEEDS} seeds"
+    title = f"{what}, {COUNTS['train']:,} pictures to train on and {COUNTS['held_out']:,} held out{told}: "
+    title += f"the same {TRIALS} networks in the same order, rungs {RUNGS}, eta {ETA}, 2 cores; "
+    title += f"medians of {repetitions or SEEDS} seeds"
     return {
         "bars": [*_bars(whole), *(_kill_bars(killed) if padding is None else ())],
         "tables": [_table(whole, title), *([_kill_table(killed)] if padding is None else ())],

@@ -21,7 +21,7 @@ class Plan:
         eta: of how many trials one goes on from a rung.
         batch: samples of a step.
         files: the IDX files, part -> "images" and "labels" -> path.
-        padding: pixels around a picture that is cropped and flipped at random each time; None: pictures stay as they are.
+        padding: pixels around a picture that is cropped and flipped at random each time; None: pictures stay the same.
     """
 
     seed: int

@@ -91,7 +91,7 @@ def _spec(folder: Path, synchronous: bool) -> Path:
             "metric": "accuracy",
             "sampler": {"name": "benchmarks.searched.peers.planned:Planned", "arguments": {"folder": str(folder)}},
             "stopping": {
-                "name": "halving", "eta": plan.eta, "rungs": plan.rungs, **({"synchronous": True} if synchronous else {}),
+                "name": "halving", "eta": plan.eta, "rungs": plan.rungs, "synchronous": synchronous,
             },
             "width": WIDTH,
             "trials": len(plan.trials),
