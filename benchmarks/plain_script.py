@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,29 +52,13 @@ class Network:
     workers: int = 0
 
 
-class Augmentation(Protocol):
-    """How pictures are padded and normalised; `Network` has it, too."""
-
-    @property
-    def padding(self) -> int:
-        """Pixels around a picture before it is cropped."""
-
-    @property
-    def mean(self) -> float:
-        """Of a pixel, 0 to 1."""
-
-    @property
-    def std(self) -> float:
-        """Of a pixel, 0 to 1."""
-
-
 class Augmented(Dataset[tuple[Tensor, int]]):
-    """Pictures that are cropped and flipped at random; padded once, beforehand."""
+    """Pictures that are cropped and flipped at random; padded and normalised once, beforehand."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, network: Augmentation) -> None:
-        self._side, self._places = images.shape[1], 2 * network.padding + 1
-        around = (network.padding, network.padding)
-        self._images = torch.from_numpy(_normalised(np.pad(images, ((0, 0), around, around)), network))
+    def __init__(self, images: np.ndarray, labels: np.ndarray, padding: int, mean: float, std: float) -> None:
+        self._side, self._places = images.shape[1], 2 * padding + 1
+        around = (padding, padding)
+        self._images = torch.from_numpy(_normalised(np.pad(images, ((0, 0), around, around)), mean, std))
         self._labels = labels.tolist()
 
     def __len__(self) -> int:
@@ -90,9 +74,10 @@ class Augmented(Dataset[tuple[Tensor, int]]):
 def train_network(network: Network) -> float:
     """Train it, evaluating after each epoch; the last accuracy on the held-out pictures."""
     torch.manual_seed(network.seed)
-    train = Augmented(*_read(network.files["train"]), network)
+    train = Augmented(*_read(network.files["train"]), network.padding, network.mean, network.std)
     images, labels = _read(network.files["held_out"])
-    held_out = TensorDataset(torch.from_numpy(_normalised(images, network)), torch.from_numpy(labels.astype(np.int64)))
+    pictures = torch.from_numpy(_normalised(images, network.mean, network.std))
+    held_out = TensorDataset(pictures, torch.from_numpy(labels.astype(np.int64)))
     module, _, name = network.model.partition(":")
     model: nn.Module = getattr(import_module(module), name)(**network.arguments)
     optimizer = torch.optim.AdamW(model.parameters(), lr=network.lr)
@@ -130,9 +115,9 @@ def _read(files: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
     return pictures, np.frombuffer(labels, np.uint8, offset=8)
 
 
-def _normalised(images: np.ndarray, network: Augmentation) -> np.ndarray:
+def _normalised(images: np.ndarray, mean: float, std: float) -> np.ndarray:
     """Float32 of shape (pictures, 1, height, width)."""
-    values: np.ndarray = ((images.astype(np.float32) / 255 - network.mean) / network.std)[:, None]
+    values: np.ndarray = ((images.astype(np.float32) / 255 - mean) / std)[:, None]
     return values
 
 

@@ -48,7 +48,7 @@ def test_the_scripts_are_the_examples_networks(both: Both) -> None:
 def test_a_script_crops_flips_and_learns(both: Both) -> None:
     network = replace(both.networks["mlp-256"], epochs=8, total_steps=40)
     images = np.arange(2 * 28 * 28, dtype=np.uint8).reshape(2, 28, 28)
-    pictures = Augmented(images, np.array([3, 4]), network)
+    pictures = Augmented(images, np.array([3, 4]), network.padding, network.mean, network.std)
     seen = {pictures[1][0].numpy().tobytes() for _ in range(200)}
     assert pictures[1][0].shape == (1, 28, 28) and pictures[1][1] == 4
     assert 35 < len(seen) <= 50, "25 places, each as it is and flipped"

@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ LOG = "epochs.jsonl"
 MEAN, STD = 0.2860, 0.3530
 LOADERS = 0
 """Processes of a trial's DataLoader: two trials have the cores already."""
-
-
-@dataclass(frozen=True)
-class _Augmentation:
-    padding: int
-    mean: float = MEAN
-    std: float = STD
 
 
 class PlainTraining:
@@ -54,7 +46,7 @@ class PlainTraining:
         self._augmented: Augmented | None = None
         if self.plan.padding is not None:
             pictures, labels = (read_idx(self.plan.files["train"][kind]) for kind in ("images", "labels"))
-            self._augmented = Augmented(pictures, labels, _Augmentation(self.plan.padding))
+            self._augmented = Augmented(pictures, labels, self.plan.padding, MEAN, STD)
         self.epoch = 0
 
     def epochs(self, until: int) -> Iterator[float]:
