@@ -53,20 +53,6 @@ def test_waits_count_so_that_slow_samples_do_not_put_the_word_off() -> None:
     assert heard[-3:] == [157, 158, 159], "each step is longer than the time between two words"
 
 
-def test_words_are_further_apart_where_looking_for_wishes_takes_long() -> None:
-    def gap(looked: float) -> int:
-        clock = Clock()
-        made, due = agreement(clock), []
-        for step in range(100, 1100):
-            if made.is_due(step):
-                made.reach(step, 0, looked=looked)
-                due.append(step)
-            clock.now += 0.01
-        return due[-1] - due[-2]
-
-    assert [gap(0.0), gap(0.001), gap(0.006), gap(1.0)] == [10, 10, 30, 50]
-
-
 def test_the_master_s_wish_is_what_all_get() -> None:
     made = agreement(Clock())
     assert [made.reach(100 + number, wish, wishes=3) for number, wish in enumerate((0, 2, 1))] == [0, 2, 1]

@@ -8,10 +8,6 @@ from collections.abc import Callable
 from trainers.messages.group import Group
 
 _SECONDS_BETWEEN_WORDS = 0.1
-_MOST_SECONDS_BETWEEN_WORDS = 0.5
-_LOOKS_IN_BETWEEN = 50
-"""So much longer than a look for wishes is the time to the next word: on a busy host, where each look that finds
-nothing lets others have the core (Open MPI's `mpi_yield_when_idle`), it took 6 ms, and 4 % of a trainer's time."""
 _MOST_STEPS_BETWEEN_WORDS = 1000
 
 
@@ -19,8 +15,7 @@ class StopAgreement:
     """The master's word holds for all members; it also says at which step the master will speak again.
 
     That is about a tenth of a second later, at the pace since the last word, waits and all; and after at most twice as
-    many steps as then, since samples that lay ready tell nothing of how long those to come will take. Where looking for
-    wishes takes long, words are further apart, up to half a second.
+    many steps as then, since samples that lay ready tell nothing of how long those to come will take.
 
     Args:
         group: this member's.
@@ -38,14 +33,13 @@ class StopAgreement:
         """Whether the master speaks before the step that follows `steps` others."""
         return steps >= self._due
 
-    def reach(self, steps: int, wish: int, wishes: int = 2, looked: float = 0.0) -> int:
+    def reach(self, steps: int, wish: int, wishes: int = 2) -> int:
         """Agree after so many steps; returns the master's wish. All members take part.
 
         Args:
             wish: this member's, below `wishes`; only the master's counts.
-            looked: seconds that it took to learn the wish.
         """
-        word = wish + wishes * (steps + self._steps_ahead(steps, looked))
+        word = wish + wishes * (steps + self._steps_ahead(steps))
         self._due, verdict = divmod(self._group.agree(word), wishes)
         now = self._clock()
         self._longest, self._heard, self._spoken = max(self._longest, now - self._heard), now, steps
@@ -56,10 +50,9 @@ class StopAgreement:
         longest, self._longest = max(self._longest, self._clock() - self._heard), 0.0
         return longest
 
-    def _steps_ahead(self, steps: int, looked: float) -> int:
+    def _steps_ahead(self, steps: int) -> int:
         done = steps - self._spoken
         if done == 0:
             return 1
         pace = max((self._clock() - self._heard) / done, 1e-9)
-        between = max(_SECONDS_BETWEEN_WORDS, min(_MOST_SECONDS_BETWEEN_WORDS, _LOOKS_IN_BETWEEN * looked))
-        return max(1, min(_MOST_STEPS_BETWEEN_WORDS, 2 * done, int(between / pace)))
+        return max(1, min(_MOST_STEPS_BETWEEN_WORDS, 2 * done, int(_SECONDS_BETWEEN_WORDS / pace)))

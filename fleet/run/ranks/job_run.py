@@ -198,9 +198,7 @@ class JobRun:
 
     def _agree(self, at_epoch_end: bool = False) -> int:
         """Whether the group goes on."""
-        begin = self._clock()
-        wish = self._wish(at_epoch_end)
-        verdict = self._agreement.reach(self._steps, wish, wishes=3, looked=self._clock() - begin)
+        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=3)
         self._holds = verdict == HOLD
         return verdict
 
