@@ -18,8 +18,9 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.premises import Premises
 from fleet.simulator.rates.rates import RunRates
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.trace import Trace
@@ -118,7 +119,8 @@ def simulated_seconds(networks: Sequence[Network], devices: int, name: str, form
     trace = Trace.of(columns, "rehearsed ensembles").with_curves(curves)
     cluster = Cluster((DEVICES_PER_NODE,) * (devices // DEVICES_PER_NODE))
     machine = MeasuredMachine(cluster, RunRates(curves), Costs(forming, forming))
-    return Simulation(trace, machine, policy(name), premises=Premises(slack=RING_SAMPLES)).run().makespan
+    premises = Premises(slack=RING_SAMPLES, whole_steps=True)
+    return Simulation(trace, machine, policy(name), premises=premises).run().makespan
 
 
 def _trace_job(network: Network) -> TraceJob:

@@ -19,10 +19,11 @@ from fleet.scheduling.policies import Policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.premises import Premises
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.rounds import PlannedRound
 from fleet.simulator.rounds import RoundObserver as WatchedRounds
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.trace import Trace
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160)

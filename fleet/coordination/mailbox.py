@@ -68,6 +68,13 @@ class Mailbox:
             return None
         return MESSAGES.decode(data.tobytes())
 
+    def look(self) -> Message | None:
+        """As `poll`, for one who looks rarely: MPI's first probe may only take in what has come since its last call, as
+        Open MPI's does, and find none of it.
+        """
+        message = self.poll()
+        return self.poll() if message is None else message
+
     @property
     def pause(self) -> float:
         """Seconds to let pass now between two looks for a message."""

@@ -22,8 +22,9 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
 from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.premises import Premises
 from fleet.simulator.rounds import PlannedRound, RoundObserver
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
 from fleet.coordination.reading_together import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.usual_policy import UsualPolicy
@@ -23,7 +20,9 @@ from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import LaneJob, Lanes, ReaderPosition
 from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome, Timeline
+from fleet.simulator.premises import USUAL, Premises
 from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors
 from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
@@ -33,34 +32,6 @@ STALLS = 1000
 AT_ONCE = 1e-6
 """Events closer than so many seconds happen together: a lane's may differ by their rounding."""
 _ALIKE = 1e-9  # paces whose ratio is so near 1
-
-
-@dataclass(frozen=True)
-class NodeFailure:
-    """A node that fails at `time` and works again at `until`, seconds since the first arrival."""
-
-    time: float
-    node: int
-    until: float = math.inf
-
-
-@dataclass(frozen=True)
-class Premises:
-    """What a simulation takes for given.
-
-    Attributes:
-        seed: root of the policy's random draws.
-        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
-        margin: seconds that promised deadlines leave, as a run's do for its delays.
-        prices: of the devices; None: they do not count.
-        lending: how many trainers without a job may prepare samples.
-    """
-
-    seed: int = 0
-    slack: float = 0.0
-    margin: float = 0.0
-    prices: Prices | None = None
-    lending: Lending = NONE
 
 
 class Simulation:
@@ -82,7 +53,7 @@ class Simulation:
         machine: Machine,
         policy: Policy,
         failures: Sequence[NodeFailure] = (),
-        premises: Premises = Premises(),
+        premises: Premises = USUAL,
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
@@ -109,6 +80,7 @@ class Simulation:
         self._formed: dict[str, tuple[int, ...]] = {}
         self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
         self._stalled = 0
+        self._left = -math.inf  # when the last of those who lost their devices has ended its step there
 
     def run(self) -> SimulationOutcome:
         """From the first arrival until nothing is left to happen.
@@ -187,7 +159,9 @@ class Simulation:
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
         stopped = [*leaving, *(job for job in new if job in books.running)]
         ready = self._free_moves(new)
-        self._take(stopped, now)
+        if ended := self._end_steps(stopped, now):
+            plan, new = plan.without(ended), {job: devices for job, devices in new.items() if job not in ended}
+        self._take([job for job in stopped if job not in ended], now)
         books.promises.update(plan.promises)
         books.windows += plan.windows
         for job in plan.dropped:
@@ -212,7 +186,7 @@ class Simulation:
         if self._watch is not None:
             self._watch(now, plan, books.running)
         drained = bool(stopped) and not books.running
-        self._changed += stopped if drained else []
+        self._changed += [job for job in stopped if job in books.unfinished] if drained else []
         return drained
 
     def _free_moves(self, new: Allocation) -> dict[str, float]:
@@ -228,7 +202,7 @@ class Simulation:
         books = self._books
         state = books.unfinished[job]
         pace = self._machine.pace(state, devices)
-        delay = self._machine.delay(state, devices) if ready is None else max(0.0, ready - now)
+        delay = self._machine.delay(state, devices) + self._parting(now) if ready is None else max(0.0, ready - now)
         books.given(job, devices, now, delay, pace, ready is None)
         if self._staged is not None:
             self._show(self._staged.begun(books.unfinished[job], devices))
@@ -318,13 +292,36 @@ class Simulation:
 
     def _take(self, jobs: Sequence[str], now: float) -> None:
         """These jobs lose their devices; those with which they shared samples go on without them."""
-        books = self._books
-        for job, samples in self._leave(jobs, now).items():
-            state = books.unfinished[job]
-            if now > state.ready:
-                books.repaced(job, samples, now, state.pace)
+        self._part(jobs, now)
         for job in jobs:
-            books.taken(job, now)
+            self._books.taken(job, now)
+
+    def _part(self, jobs: Iterable[str], now: float) -> None:
+        """These jobs leave those with which they share samples."""
+        for job, samples in self._leave(jobs, now).items():
+            state = self._books.unfinished[job]
+            if now > state.ready:
+                self._books.repaced(job, samples, now, state.pace)
+
+    def _end_steps(self, jobs: Sequence[str], now: float) -> list[str]:
+        """These jobs end the steps that they are in, and leave; return those whose last steps they are."""
+        self._part(jobs, now)
+        ended = []
+        for name in jobs if self._premises.whole_steps else ():
+            job = self._books.unfinished[name]
+            if left := self._premises.left_of_step(job, now):
+                end, remaining = now + left / job.pace, job.remaining_at(now) - left
+                self._left = max(self._left, end)
+                self._books.repaced(name, max(0.0, remaining), now, job.pace)
+                if remaining <= 0:
+                    ended.append(name)
+                    self._end(name, end)
+                    self._wake = min(self._wake, end)
+        return ended
+
+    def _parting(self, now: float) -> float:
+        """Seconds until the last of those who leave has ended its step: as in a run, nobody who comes begins before."""
+        return max(0.0, self._left - now)
 
     def _leave(self, jobs: Iterable[str], now: float) -> Mapping[str, float]:
         """These jobs leave their lanes, if they are in one; return what each has still to read."""
@@ -354,11 +351,15 @@ class Simulation:
         if self._books.version[row] == version:
             name = self._books.names[row]
             self._leave([name], now)
-            self._books.done(name, now)
-            self._coming.ended(row, now)
-            self._note([name])
-            if self._ticked is not None:
-                self._ticked()
+            self._end(name, now)
+
+    def _end(self, name: str, now: float) -> None:
+        row = self._books.row[name]
+        self._books.done(name, now)
+        self._coming.ended(row, now)
+        self._note([name])
+        if self._ticked is not None:
+            self._ticked()
 
     def _advance(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +14,11 @@ import pytest
 from fleet.coordination import mailbox
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import Shutdown
+from fleet.machine.launch.local_launch import find_mpiexec
+
+PROGRAMS = Path(__file__).with_name("programs")
+ROOT = PROGRAMS.parents[2]
+MESSAGES = 20
 
 
 class Clock:
@@ -51,3 +61,14 @@ def test_a_message_ends_the_silence(clock: Clock) -> None:
     assert box.pause == 0.02
     box.send(0, 18, Shutdown(0))
     assert box.receive(10.0) == Shutdown(0) and box.pause == 0.005
+
+
+def test_one_look_finds_what_came_while_nobody_looked(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py.MPI")
+    launcher = find_mpiexec()
+    program = [sys.executable, str(PROGRAMS / "looked_once.py"), str(tmp_path), str(MESSAGES)]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    variables = {**os.environ, **launcher.environment(), "PYTHONPATH": paths}
+    done = subprocess.run(launcher.command(2, program), env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "found.json").read_text()) == MESSAGES

@@ -29,8 +29,9 @@ from fleet.scheduling.policies.fifo import Fifo
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.kind_machine import Crowding, KindMachine, RateReading
 from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
-from fleet.simulator.simulation import NodeFailure, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched

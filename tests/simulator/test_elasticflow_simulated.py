@@ -15,9 +15,10 @@ from fleet.scheduling.placing.buddy import BuddyTree
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import read_rates
-from fleet.simulator.simulation import NodeFailure, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.scheduling.support.blocks import is_block
 from tests.simulator.support.published import published

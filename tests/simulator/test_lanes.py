@@ -18,7 +18,8 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.premises import Premises
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 readers = st.dictionaries(

@@ -16,10 +16,11 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.rates.rates import Rates
-from fleet.simulator.simulation import NodeFailure, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import clusters, traces
 

@@ -15,8 +15,9 @@ from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.premises import Premises
 from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors, fair_level
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)

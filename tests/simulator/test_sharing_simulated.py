@@ -19,8 +19,9 @@ from fleet.scheduling.policies import policy
 from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.premises import Premises
 from fleet.simulator.rates.rates import RunRates
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 
 ANY = Costs(0.0, CHECKPOINT)
 SMALL = Ensemble(networks=8, seconds=800.0, deviation=300.0, samples=1000, shape=0.5, tie=0.5)

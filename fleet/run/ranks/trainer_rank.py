@@ -145,7 +145,7 @@ class TrainerRank:
 
     def _poll(self) -> Message | None:
         """The next message for the job that trains."""
-        while isinstance(message := self._mailbox.poll(), (AddJob, SetBatch)):
+        while isinstance(message := self._mailbox.look(), (AddJob, SetBatch)):
             self._learn(message)
         return message
 

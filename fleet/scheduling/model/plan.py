@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.scheduling.model.service_level import ServiceWindow
@@ -69,6 +69,16 @@ class Plan:
             return dict(self.allocation)
         going_on = {job: devices for job, devices in running.items() if job not in self.stopped}
         return {**going_on, **self.allocation}
+
+    def without(self, jobs: Container[str]) -> Plan:
+        """The plan for all others, where these jobs have ended meanwhile."""
+        maps = ("allocation", "lanes", "batches", "dropped", "undecided", "late", "promises")
+        fields: dict[str, Any] = {
+            name: {job: value for job, value in getattr(self, name).items() if job not in jobs} for name in maps
+        }
+        for name in ("stopped", "admitted", "promoted"):
+            fields[name] = tuple(job for job in getattr(self, name) if job not in jobs)
+        return replace(self, **fields)
 
     @property
     def gap(self) -> float | None:

@@ -22,8 +22,10 @@ from fleet.simulator.comparing.workload import Workload
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import Machine
 from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import NodeFailure, Premises, Simulation
+from fleet.simulator.premises import Premises
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.settings import number, read_settings
-from fleet.simulator.simulation import NodeFailure
+from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.traces.draws import generator
 from fleet.simulator.traces.table import read_table
 from fleet.simulator.traces.trace import Trace

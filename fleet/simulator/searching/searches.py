@@ -20,12 +20,13 @@ from fleet.simulator.comparing.comparison import SimulationFailed
 from fleet.simulator.comparing.workload import cluster_of_run
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.premises import Premises
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.searching.recorded_search import RecordedSearch
 from fleet.simulator.searching.replay import AskedSearch, as_recorded, replayed
 from fleet.simulator.searching.rules import label_of
 from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
 from fleet.spec.stopping import Stopping

@@ -16,8 +16,9 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.premises import Premises
 from fleet.simulator.rates.rates import RunRates
-from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
