@@ -3,7 +3,7 @@
 FLEET, MLSys'20, Figure 5 asks the same of 100 networks on 20 to 160 GPUs. Here 24 networks with single-device rates
 that lie up to 8x apart (Figure 7) are rehearsed on 6, 12 and 24 devices: ranks, plans, the data path, reduction
 messages and checkpoints are real, a device's compute is a wait taken from the rate curve. The simulator plays the same
-ensembles beside it.
+ensembles beside it, with whole steps, and with the seconds that groups took to form there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,7 @@ def read_figures(out: Path, devices: int, seed: int) -> Figures:
     run = json.loads((out / "run.json").read_text())
     times = device_times(read_history(out / "journal.jsonl"))
     wall = float(run["wall_seconds"])
-    formed = [event["seconds"] for event in read_journal(out / "journal.jsonl") if event["event"] == "formed"]
-    forming = statistics.median(formed) / TIME_SCALE
+    forming = statistics.median(forming_seconds(read_journal(out / "journal.jsonl"))) / TIME_SCALE
     return Figures(
         wall / TIME_SCALE,
         simulated_seconds(draw_networks(seed), devices, run["policy"], forming),
@@ -103,6 +102,17 @@ def read_figures(out: Path, devices: int, seed: int) -> Figures:
         statistics.mean(time.computing for time in times) / TIME_SCALE,
         *(100 * run["overhead_seconds"][name] / wall for name in ("scheduling", "checkpoint", "reforming")),
     )
+
+
+def forming_seconds(journal: Iterable[Mapping[str, Any]]) -> list[float]:
+    """From each plan that began a round until each of its groups had formed and rank 0 knew it, seconds."""
+    planned, found = 0.0, []
+    for event in journal:
+        if event["event"] == "planned":
+            planned = event["t"]
+        elif event["event"] == "formed":
+            found.append(event["t"] - planned)
+    return found
 
 
 def gains(pairs: Pairs) -> list[float]:
