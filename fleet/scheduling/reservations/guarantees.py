@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 
 from fleet.scheduling.reservations.free_profile import FreeProfile
 from fleet.scheduling.reservations.joint_filling import fill_jointly
@@ -41,6 +42,13 @@ class Guarantees:
         self._profile = FreeProfile.beside(now, devices, self.reservations.values())
         if self._profile.least < 0 or len(self.reservations) < len(self._demands):
             self._mend()
+
+    def copy(self) -> Guarantees:
+        """The same, so that what is admitted leaves no trace here."""
+        other = copy(self)
+        other._demands, other.reservations = self._demands.copy(), self.reservations.copy()
+        other._profile = copy(self._profile)
+        return other
 
     def admit(self, demand: Demand) -> bool:
         """Whether a newcomer's deadline can be promised beside the others; if so it is, and has its reservation.
