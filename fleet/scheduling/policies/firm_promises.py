@@ -120,7 +120,7 @@ class FirmPromises:
         self._promised = {name: (kind, self._guarantees[kind]) for kind, name, _ in self._reservations()}
         by_name = {name: guarantees for name, (_, guarantees) in self._promised.items()}
         while True:
-            given = PromisedDevices(self.state, by_name, wanted) if self._pinned else None
+            given = PromisedDevices(self.state, by_name, wanted, least) if self._pinned else None
             short = [name for name in by_name if name not in least and not self._may_have(name, wanted, given, wake)]
             if not short:
                 return wake, given.devices if given is not None else {}

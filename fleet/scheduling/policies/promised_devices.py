@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.state import State
@@ -26,6 +26,7 @@ class PromisedDevices:
         guarantees: promised job -> those of the kind on which it was promised. Where a reservation lies is changed to
             where its job is, if there is room for it.
         wanted: job -> its configuration, of promised jobs and others.
+        least: jobs that want what is reserved for them now, and have to have it where that lies.
 
     Attributes:
         devices: job -> those that it gets. Left out: who wants none, or wants so many that they have no place.
@@ -33,9 +34,13 @@ class PromisedDevices:
     """
 
     def __init__(
-        self, state: State, guarantees: Mapping[str, PlacedGuarantees], wanted: Mapping[str, Configuration]
+        self,
+        state: State,
+        guarantees: Mapping[str, PlacedGuarantees],
+        wanted: Mapping[str, Configuration],
+        least: Container[str] = (),
     ) -> None:
-        self._state, self._guarantees, self._wanted = state, guarantees, wanted
+        self._state, self._guarantees, self._wanted, self._least = state, guarantees, wanted, least
         self._same = {
             name: devices
             for name, devices in state.staying.items()
@@ -44,31 +49,52 @@ class PromisedDevices:
         self._taken = set(state.unavailable)
         self.devices: dict[str, tuple[int, ...]] = {}
         self.home: dict[str, float] = {}
-        for name in sorted((name for name in guarantees if name in wanted), key=self._order):
-            self._give(name)
+        names = [name for name in guarantees if name in wanted]
+        reserved = [name for name in names if self._is_reserved(name)]
+        for name in reserved:
+            self._stay(name)
+        for name in reserved:
+            if name not in self._same or name in least:
+                self._come(name)
+        for name in names:
+            self._stay(name)
+            self._stay_away(name)
+            self._come(name)
+            self._go_anywhere(name)
 
-    def _order(self, name: str) -> tuple[bool, bool, bool]:
-        reserved = reserved_at(self._guarantees[name].reservations[name], self._state.time)
-        held = self._same.get(name)
-        own = next(self._guarantees[name].homes(name, self._wanted[name].devices), None)
-        return reserved != self._wanted[name].devices, held is None or nodes_of(held, self._state) != own, held is None
+    def _is_reserved(self, name: str) -> bool:
+        reservation = self._guarantees[name].reservations[name]
+        return reserved_at(reservation, self._state.time) == self._wanted[name].devices
 
-    def _give(self, name: str) -> None:
-        guarantees, count = self._guarantees[name], self._wanted[name].devices
-        held, homes = self._same.get(name), list(guarantees.homes(name, count))
-        if held is not None and not self._taken.isdisjoint(held):
-            held = None
+    def _stay(self, name: str) -> None:
+        """Keep the devices, if the reservation may lie there."""
+        held, guarantees = self._untaken(name), self._guarantees[name]
         if held is not None:
-            at_home = nodes_of(held, self._state) in homes
-            self._take(name, held, guarantees.settle(name, nodes_of(held, self._state)) if at_home else -math.inf)
+            nodes = nodes_of(held, self._state)
+            if nodes in guarantees.homes(name, len(held)):
+                self._take(name, held, guarantees.settle(name, nodes))
+
+    def _come(self, name: str) -> None:
+        """Get devices where the reservation may lie, those first that nobody else would keep."""
+        if name in self.devices:
             return
-        found = ((self._on(nodes, count, name), nodes) for nodes in homes)
+        count, guarantees = self._wanted[name].devices, self._guarantees[name]
+        found = [(self._on(nodes, count, name), nodes) for nodes in guarantees.homes(name, count)]
         fitting = [(devices, nodes) for devices, nodes in found if devices is not None]
         if fitting:
-            devices, nodes = min(fitting, key=lambda each: len(self._others(name).intersection(each[0])))
+            others = self._others(name)
+            devices, nodes = min(fitting, key=lambda each: len(others.intersection(each[0])))
             self._take(name, devices, guarantees.settle(name, nodes))
-        elif (anywhere := self._anywhere(name)) is not None:
-            self._take(name, anywhere, -math.inf)
+
+    def _stay_away(self, name: str) -> None:
+        held = self._untaken(name)
+        if held is not None and name not in self._least:
+            self._take(name, held, -math.inf)
+
+    def _untaken(self, name: str) -> tuple[int, ...] | None:
+        """The devices that a job has, if they are of its configuration, and nobody has been given them."""
+        held = self._same.get(name)
+        return held if held is not None and self._taken.isdisjoint(held) else None
 
     def _take(self, name: str, devices: tuple[int, ...], home: float) -> None:
         self.devices[name], self.home[name] = devices, home
@@ -86,11 +112,11 @@ class PromisedDevices:
             chosen += sorted(left, key=others.__contains__)[: count // len(nodes)]
         return tuple(sorted(chosen)) if len(chosen) == count else None
 
-    def _anywhere(self, name: str) -> tuple[int, ...] | None:
+    def _go_anywhere(self, name: str) -> None:
         for avoided in (self._others(name), set[int]()):
-            free = FreeDevices(self._state.cluster)
-            free.remove(self._taken | avoided)
-            devices = take_configuration(self._wanted[name], free)
-            if devices is not None:
-                return devices
-        return None
+            if name not in self.devices:
+                free = FreeDevices(self._state.cluster)
+                free.remove(self._taken | avoided)
+                devices = take_configuration(self._wanted[name], free)
+                if devices is not None:
+                    self._take(name, devices, -math.inf)
