@@ -66,7 +66,8 @@ def placed(
     keeping = {
         job: devices
         for job, devices in state.staying.items()
-        if job in chosen and job not in given
+        if job in chosen
+        and job not in given
         and configuration_of(devices, state.cluster) == chosen[job]
         and sure.isdisjoint(devices)
     }

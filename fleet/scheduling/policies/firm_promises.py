@@ -55,7 +55,11 @@ class FirmPromises:
     """
 
     def __init__(
-        self, state: State, rates: Rates, prices: Mapping[str, float], places: Mapping[str, Placed] = MappingProxyType({})
+        self,
+        state: State,
+        rates: Rates,
+        prices: Mapping[str, float],
+        places: Mapping[str, Placed] = MappingProxyType({}),
     ) -> None:
         self.state, self._now, self._rates, self._prices = state, state.time, rates, prices
         self._found, self._staying = configurations_of(state.cluster), state.staying

@@ -50,12 +50,16 @@ class Guarantees:
         other._profile = copy(self._profile)
         return other
 
-    def admit(self, demand: Demand) -> bool:
+    def admit(self, demand: Demand, anew: bool = False) -> bool:
         """Whether a newcomer's deadline can be promised beside the others; if so it is, and has its reservation.
 
         It first tries the devices that are left over, then all jobs anew one after the other, then all jobs at once.
+
+        Args:
+            demand: what it needs.
+            anew: whether the first way is left out.
         """
-        reservation = self._profile.reserve(demand)
+        reservation = None if anew else self._profile.reserve(demand)
         if reservation is not None:
             self.reservations[demand.name] = reservation
             self._demands[demand.name] = demand

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from fleet.scheduling.reservations.guarantees import Guarantees
 from fleet.scheduling.reservations.places import Nodes, Placed, Places
 from fleet.scheduling.reservations.reservation import Demand, Reservation, reserved_at, trained
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 
 class PlacedGuarantees:
@@ -57,13 +55,11 @@ class PlacedGuarantees:
         return self._places.of
 
     def admit(self, demand: Demand) -> bool:
-        """As `Guarantees.admit`; where what is found by number has no place, fewer devices for longer are tried."""
+        """As `Guarantees.admit`; where what is found by number has no place, all are reserved anew."""
         self._demands[demand.name] = demand
-        for levels in _ever_lower(demand.levels):
+        for anew in (False, True):
             trial = self._guarantees.copy()
-            if not trial.admit(replace(demand, levels=levels)):
-                break
-            if self._placed(trial):
+            if trial.admit(demand, anew) and self._placed(trial):
                 return True
         del self._demands[demand.name]
         return False
@@ -157,9 +153,3 @@ class PlacedGuarantees:
         promised = {name: placed.reservation for name, placed in holding.items()}
         demands = [self._demands[name] for name in holding]
         self._guarantees = Guarantees(demands, promised, self._now, sum(self._sizes.values()), False)
-
-
-def _ever_lower(levels: SpeedLevels) -> Iterator[SpeedLevels]:
-    """The levels, then those without the topmost, and so on."""
-    for most in range(len(levels.counts), 1, -1):
-        yield SpeedLevels.among(levels.counts[1:most], levels.rates[1:most])

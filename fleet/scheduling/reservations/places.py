@@ -59,9 +59,7 @@ class Places:
     def has_room(self, begin: float, end: float, count: int, nodes: Nodes) -> bool:
         """Whether so many devices are left on these nodes together, for all of that time."""
         share = count // len(nodes)
-        return all(
-            node in self._profiles and self._profiles[node].least_between(begin, end) >= share for node in nodes
-        )
+        return all(node in self._profiles and self._profiles[node].least_between(begin, end) >= share for node in nodes)
 
     def room(self, begin: float, end: float, count: int) -> Iterator[Nodes]:
         """Nodes on which so many devices are left for all of that time, those first on which they leave the fewest."""
