@@ -14,7 +14,7 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import read_rates
+from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.simulator.support.deadline_traces import Case, cases, crowds

@@ -1,4 +1,4 @@
-"""Deadlines that are promised on kinds of device, beside jobs that are promised nothing: who has how much, and where."""
+"""Deadlines that are promised on kinds of device, beside jobs that are promised nothing: who has what, and where."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configurations_of, may_have, take_configuration
+from fleet.scheduling.placing.configurations import (
+    Configuration,
+    configuration_of,
+    configurations_of,
+    may_have,
+    take_configuration,
+)
 from fleet.scheduling.placing.machine_of_kind import AtHome
 from fleet.scheduling.policies.promised_devices import PromisedDevices, nodes_of
 from fleet.scheduling.reservations.placed_guarantees import PlacedGuarantees
@@ -64,9 +70,13 @@ class FirmPromises:
         self.state, self._now, self._rates, self._prices = state, state.time, rates, prices
         self._found, self._staying = configurations_of(state.cluster), state.staying
         self._margin, self._known = max(MARGIN, state.margin), places
-        self._running = {name: nodes_of(devices, state) for name, devices in self._staying.items()}
         self._pinned = any(job.restart for job in state.jobs if job.deadline < math.inf)
         asked = any(job.admitted or state.is_new(job) for job in state.jobs)
+        self._running = {
+            name: nodes_of(devices, state)
+            for name, devices in self._staying.items()
+            if asked and configuration_of(devices, state.cluster) in self._found
+        }
         self._sizes = {kind: _sizes(self._found, kind, state) for kind in state.cluster.counts()} if asked else {}
         self._demands: dict[tuple[str, str], Demand | None] = {}
         self._refused: list[str] = []
@@ -171,8 +181,8 @@ class FirmPromises:
             if demand is not None and promise is not None and job.deadline > self._now:
                 demands[promise.kind].append(demand)
                 if all(count in self._sizes[promise.kind] for _, _, count in promise.inner):
-                    known = self._known.get(job.name)
-                    lies = known is not None and known.reservation == promise.inner
+                    known = self._known.get(job.name, Placed((), ()))
+                    lies = known.reservation == promise.inner
                     promised[promise.kind][job.name] = known if lies else Placed(promise.inner, ())
         return {
             kind: PlacedGuarantees(
@@ -240,15 +250,12 @@ class FirmPromises:
             return None
         speeds = SpeedLevels.among(np.array(list(levels)), np.array(list(levels.values())))
         demand = Demand.of(job, speeds, self._now, self._margin)
-        held = self._staying.get(job.name)
-        stays = held is not None and self.state.cluster.kind_of(held[0]) == kind and not self._is_away(job.name)
-        return demand if stays else replace(demand, held=0)
+        stays = self.state.cluster.kind_of(self._staying[job.name][0]) == kind if job.name in self._running else False
+        return demand if stays and not self._is_away(job.name) else replace(demand, held=0)
 
     def _is_away(self, name: str) -> bool:
         """Whether a job has as many devices as are reserved for it now, but elsewhere."""
-        known = self._known.get(name)
-        if known is None:
-            return False
+        known = self._known.get(name, Placed((), ()))
         now = (
             nodes
             for (begin, end, count), nodes in zip(*known)
