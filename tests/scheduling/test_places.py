@@ -113,7 +113,8 @@ def test_homes_are_where_a_reservation_can_lie_from_now_on() -> None:
     assert dict(placed.places) == known
     assert list(placed.homes("a", 2)) == [], "its node is taken until 2"
     assert list(placed.homes("a", 4)) == [] and list(placed.homes("b", 4)) == [(1,)]
-    later = guarantees(*demands[:2], known={name: known[name] for name in "ab"}, now=2.0)
+    demands = [Demand("a", 11.0, 9.0, LINEAR), Demand("b", 27.0, 9.0, LINEAR, held=4)]
+    later = guarantees(*demands, known={name: known[name] for name in "ab"}, now=2.0, running={"b": (1,)})
     assert list(later.homes("a", 2)) == [(0,)] and later.settle("a", (0,)) == 9.0
 
 

@@ -78,7 +78,7 @@ class Places:
             reservations: those of jobs that have no place.
             fixed: job -> the nodes on which its piece of now lies in any case.
         """
-        found = {name: [()] * len(reservation) for name, reservation in reservations.items()}
+        found: dict[str, list[Nodes]] = {name: [()] * len(reservation) for name, reservation in reservations.items()}
         pieces = [
             (not (name in fixed and begin <= self._now), -count, begin, end, name, number)
             for name, reservation in reservations.items()
