@@ -35,10 +35,13 @@ class PlacedGuarantees:
     ) -> None:
         self._now, self._sizes, self._whole, self._pinned = now, sizes, whole, pinned
         self._running, self._demands = running, {demand.name: demand for demand in demands}
-        self._places = Places(sizes, whole, now)
-        for name, placed in known.items():
-            if pinned and placed.nodes and self._places.fits(placed):
-                self._places.put(name, placed)
+        lying = {name: placed for name, placed in known.items() if pinned and placed.nodes}
+        self._places = Places(sizes, whole, now, lying)
+        if self._places.least < 0:
+            self._places = Places(sizes, whole, now)
+            for name, placed in lying.items():
+                if self._places.fits(placed):
+                    self._places.put(name, placed)
         promised = {name: placed.reservation for name, placed in known.items()}
         self._guarantees = Guarantees(self._demands.values(), promised, now, sum(sizes.values()), False)
         if not self._placed(self._guarantees):
@@ -59,7 +62,9 @@ class PlacedGuarantees:
         self._demands[demand.name] = demand
         for anew in (False, True):
             trial = self._guarantees.copy()
-            if trial.admit(demand, anew) and self._placed(trial):
+            if not trial.admit(demand, anew):
+                break
+            if self._placed(trial):
                 return True
         del self._demands[demand.name]
         return False
@@ -121,15 +126,18 @@ class PlacedGuarantees:
         reservations = guarantees.reservations
         at_home = {name: self._running[name] for name in reservations if self._goes_on(name, reservations[name])}
         kept = {name: self._places.of[name] for name in reservations if self._lies(name, reservations[name])}
+        whole = len(kept) == len(self._places.of)
         for known in (kept, {}):
-            places = Places(self._sizes, self._whole, self._now)
-            for name, placed in known.items():
-                places.put(name, placed)
+            places = self._places.copy() if known and whole else self._alone(known)
             rest = {name: reservation for name, reservation in reservations.items() if name not in known}
             if places.place(rest, at_home):
                 self._guarantees, self._places = guarantees, places
                 return True
         return False
+
+    def _alone(self, known: Mapping[str, Placed]) -> Places:
+        """Places for these alone."""
+        return Places(self._sizes, self._whole, self._now, known)
 
     def _lies(self, name: str, reservation: Reservation) -> bool:
         placed = self._places.of.get(name)
@@ -147,9 +155,7 @@ class PlacedGuarantees:
             for name, placed in self._places.of.items()
             if trained(placed.reservation, self._demands[name], self._now) >= self._demands[name].samples
         }
-        self._places = Places(self._sizes, self._whole, self._now)
-        for name, placed in holding.items():
-            self._places.put(name, placed)
+        self._places = self._alone(holding)
         promised = {name: placed.reservation for name, placed in holding.items()}
         demands = [self._demands[name] for name in holding]
         self._guarantees = Guarantees(demands, promised, self._now, sum(self._sizes.values()), False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fleet.scheduling.reservations.free_profile import FreeProfile
@@ -19,6 +21,9 @@ class Placed(NamedTuple):
     nodes: tuple[Nodes, ...]
 
 
+_NONE: Mapping[str, Placed] = MappingProxyType({})
+
+
 class Places:
     """Where the pieces of reservations lie, so that a job moves where its own reservation changes, and for nobody else.
 
@@ -29,13 +34,31 @@ class Places:
         sizes: node -> its devices that can be given.
         whole: devices of a whole node.
         now: where time begins, seconds since the run began.
+        known: job -> its reservation and where that lies.
+
+    Attributes:
+        of: job -> its reservation and where that lies.
     """
 
-    def __init__(self, sizes: Mapping[int, int], whole: int, now: float) -> None:
-        self._profiles = {node: FreeProfile(now, size) for node, size in sizes.items()}
-        self._whole, self._now = whole, now
-        self.of: dict[str, Placed] = {}
-        """Job -> its reservation, and where that lies."""
+    def __init__(self, sizes: Mapping[int, int], whole: int, now: float, known: Mapping[str, Placed] = _NONE) -> None:
+        self._whole, self._now, self.of = whole, now, dict(known)
+        pieces: dict[int, list[Reservation]] = {node: [] for node in sizes}
+        for placed in known.values():
+            for (begin, end, count), nodes in zip(*placed):
+                for node in nodes:
+                    pieces.setdefault(node, []).append(((begin, end, count // len(nodes)),))
+        self._profiles = {node: FreeProfile.beside(now, sizes.get(node, 0), each) for node, each in pieces.items()}
+
+    @property
+    def least(self) -> int:
+        """The fewest devices that are left on any node at any time; below 0 where too many were known to lie there."""
+        return min(profile.least for profile in self._profiles.values())
+
+    def copy(self) -> Places:
+        """The same, so that what is placed leaves no trace here."""
+        other = copy(self)
+        other.of, other._profiles = self.of.copy(), {node: copy(each) for node, each in self._profiles.items()}
+        return other
 
     def put(self, name: str, placed: Placed) -> None:
         """Take these nodes, which have room, for the pieces that are not over."""
