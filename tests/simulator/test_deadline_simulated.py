@@ -15,10 +15,10 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import read_rates
+from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
-from tests.simulator.support.deadline_traces import Case, cases
+from tests.simulator.support.deadline_traces import Case, cases, crowds
 from tests.simulator.support.published import published
 
 
@@ -43,6 +43,28 @@ def test_no_admitted_job_is_late_whatever_comes_later(case: Case, interval: floa
 @given(cases())
 @settings(max_examples=100)
 def test_goodput_keeps_what_it_promises_beside_jobs_without_a_deadline(case: Case) -> None:
+    outcome = play(case, "goodput")
+    assert outcome.late_admitted == 0
+    assert (outcome.finished | outcome.dropped).all() and not outcome.finished[outcome.dropped].any()
+
+
+def test_a_whole_node_for_one_promise_moves_no_other() -> None:
+    # Two jobs with two devices each leave no slack for a move when the third needs a node of four.
+    table = RateTable({("power", 1): {count: count**0.75 for count in (1, 2, 4, 8, 16)}})
+    deadlines = [None, 0.21022410381342865, 1.0511205190671433, 1.0511205190671433, None, 0.8408964152537146]
+    jobs = [
+        TraceJob(f"job-{index}", 0.0, 1, model="power", batch_size=1, samples=1, deadline=deadline)
+        for index, deadline in enumerate(deadlines)
+    ]
+    machine = MeasuredMachine(Cluster((4, 4)), table, Costs(0.3, 0.3))
+    outcome = play(Case(Trace.of(JobColumns.from_jobs(jobs)), machine), "goodput")
+    assert promised(outcome) == 3 and outcome.late_admitted == 0
+    assert not outcome.restarts[[2, 3]].any(), "they stay where they began"
+
+
+@given(crowds())
+@settings(max_examples=60)
+def test_goodput_keeps_what_it_promises_where_nodes_are_crowded(case: Case) -> None:
     outcome = play(case, "goodput")
     assert outcome.late_admitted == 0
     assert (outcome.finished | outcome.dropped).all() and not outcome.finished[outcome.dropped].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fleet.scheduling.model.cluster import Cluster
@@ -47,24 +48,36 @@ def may_have(job: JobState, kind: str) -> bool:
     return job.mixed_kinds or job.kind in ("", kind)
 
 
-def placed(chosen: Mapping[str, Configuration], state: State) -> dict[str, tuple[int, ...]]:
+def placed(
+    chosen: Mapping[str, Configuration], state: State, given: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> dict[str, tuple[int, ...]]:
     """Devices for the configurations that jobs shall have.
 
     A job that has its configuration keeps its devices, unless a kind's devices are so scattered that another cannot
     have its own: then all of that kind are placed anew, the largest first. A job whose configuration cannot be had, as
     devices failed, is left out.
+
+    Args:
+        chosen: job -> its configuration.
+        state: the jobs and devices.
+        given: job -> the devices that it has in any case.
     """
+    sure = set(state.unavailable).union(*given.values())
     keeping = {
         job: devices
         for job, devices in state.staying.items()
-        if job in chosen and configuration_of(devices, state.cluster) == chosen[job]
+        if job in chosen
+        and job not in given
+        and configuration_of(devices, state.cluster) == chosen[job]
+        and sure.isdisjoint(devices)
     }
     free = FreeDevices(state.cluster)
-    free.remove(state.unavailable.union(*keeping.values()))
-    found = dict(keeping)
+    free.remove(sure.union(*keeping.values()))
+    found = {**given, **keeping}
     by_kind: dict[str, list[str]] = {}
     for job, configuration in chosen.items():
-        by_kind.setdefault(configuration.kind, []).append(job)
+        if job not in given:
+            by_kind.setdefault(configuration.kind, []).append(job)
     for jobs in by_kind.values():
         new = _take(((job, chosen[job]) for job in jobs if job not in keeping), free)
         if new is None:

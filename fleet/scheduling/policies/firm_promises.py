@@ -1,10 +1,11 @@
-"""Deadlines that are promised on kinds of device, beside jobs that are promised nothing: who has how much at least."""
+"""Deadlines that are promised on kinds of device, beside jobs that are promised nothing: who has what, and where."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,10 +13,17 @@ from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configurations_of, may_have, take_configuration
-from fleet.scheduling.placing.homes import available
+from fleet.scheduling.placing.configurations import (
+    Configuration,
+    configuration_of,
+    configurations_of,
+    may_have,
+    take_configuration,
+)
 from fleet.scheduling.placing.machine_of_kind import AtHome
-from fleet.scheduling.reservations.guarantees import Guarantees
+from fleet.scheduling.policies.promised_devices import PromisedDevices, nodes_of
+from fleet.scheduling.reservations.placed_guarantees import PlacedGuarantees
+from fleet.scheduling.reservations.places import Placed
 from fleet.scheduling.reservations.reservation import (
     MARGIN,
     Demand,
@@ -34,14 +42,16 @@ Rates = Callable[[JobState, tuple[Configuration, ...]], Floats]
 class FirmPromises:
     """Keeps the promises that were made, and promises newcomers their deadlines where reservations for all fit.
 
-    A promise is a reservation of devices of one kind (`Guarantees`), in counts that divide each other and the nodes, so
-    that reservations that fit by number have their places, too. It is sought where it costs least, by the prices of the
-    kinds. Where it cannot be kept there any more it is sought on the other kinds that the job may have.
+    A promise is a reservation of devices of one kind (`PlacedGuarantees`), in counts that divide each other and the
+    nodes; where moves cost anything, on nodes that are told when it is given, so that no promise moves another. It is
+    sought where it costs least, by the prices of the kinds. Where it cannot be kept there any more it is sought on the
+    other kinds that the job may have.
 
     Args:
         state: the jobs and devices.
         rates: of a job by configuration.
         prices: of a device of each kind.
+        places: job -> its reservation and where that lies, as the last plan left it; empty: nobody knows.
 
     Attributes:
         state: the same without the jobs that are dropped.
@@ -50,11 +60,23 @@ class FirmPromises:
         late: job whose promise cannot be kept -> when it can be done at the earliest, seconds since the run began.
     """
 
-    def __init__(self, state: State, rates: Rates, prices: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        state: State,
+        rates: Rates,
+        prices: Mapping[str, float],
+        places: Mapping[str, Placed] = MappingProxyType({}),
+    ) -> None:
         self.state, self._now, self._rates, self._prices = state, state.time, rates, prices
         self._found, self._staying = configurations_of(state.cluster), state.staying
-        self._margin = max(MARGIN, state.margin)
+        self._margin, self._known = max(MARGIN, state.margin), places
+        self._pinned = any(job.restart for job in state.jobs if job.deadline < math.inf)
         asked = any(job.admitted or state.is_new(job) for job in state.jobs)
+        self._running = {
+            name: nodes_of(devices, state)
+            for name, devices in self._staying.items()
+            if asked and configuration_of(devices, state.cluster) in self._found
+        }
         self._sizes = {kind: _sizes(self._found, kind, state) for kind in state.cluster.counts()} if asked else {}
         self._demands: dict[tuple[str, str], Demand | None] = {}
         self._refused: list[str] = []
@@ -95,7 +117,7 @@ class FirmPromises:
                 numbers[row] = self._sizes[kind][least]
         return numbers
 
-    def settle(self, wanted: dict[str, Configuration], wake: float) -> float:
+    def settle(self, wanted: dict[str, Configuration], wake: float) -> tuple[float, dict[str, tuple[int, ...]]]:
         """Give a job no more than is reserved for it, where it could not take that up in time with what is wanted.
 
         Args:
@@ -103,38 +125,71 @@ class FirmPromises:
             wake: seconds since the run began at which the policy plans anew.
 
         Returns:
-            When it has to plan anew, so that all promises are kept.
+            When it has to plan anew, so that all promises are kept; and the devices of promised jobs that may not be
+            moved from there.
         """
-        whole = list(self._reservations())
-        counts = {name: wanted[name].devices if name in wanted else 0 for _, name, _ in whole}
-        wake = min([wake, *(next_rise(reservation, self._now, counts[name]) for _, name, reservation in whole)])
-        for kind, name, reservation in whole:
-            demand, count = self._demands[name, kind], counts[name]
-            assert demand is not None, "it was promised something"
-            if not demand.restart or can_wait(reservation, demand, count, self._now, wake):
-                continue
-            if count in self._sizes[kind] and self._guarantees[kind].hold(name, count):
-                continue
-            reserved = reserved_at(reservation, self._now)
-            wanted.pop(name, None)
-            if reserved:
-                wanted[name] = self._found[self._sizes[kind][reserved]]
-            wake = min(wake, next_bound(reservation, self._now))
-        return wake
+        counts = {name: wanted[name].devices if name in wanted else 0 for _, name, _ in self._reservations()}
+        rises = (next_rise(reservation, self._now, counts[name]) for _, name, reservation in self._reservations())
+        wake, least = min([wake, *rises]), set[str]()
+        self._promised = {name: (kind, self._guarantees[kind]) for kind, name, _ in self._reservations()}
+        by_name = {name: guarantees for name, (_, guarantees) in self._promised.items()}
+        while True:
+            given = PromisedDevices(self.state, by_name, wanted, least) if self._pinned else None
+            short = [name for name in by_name if name not in least and not self._may_have(name, wanted, given, wake)]
+            if not short:
+                return wake, given.devices if given is not None else {}
+            for name in short:
+                wake = min(wake, self._reduce(name, wanted))
+            least.update(short)
 
-    def _kept(self) -> dict[str, Guarantees]:
+    def _may_have(
+        self, name: str, wanted: Mapping[str, Configuration], given: PromisedDevices | None, wake: float
+    ) -> bool:
+        """Whether the job can take up its reservation in time after what it would have until then, or keep that."""
+        kind, guarantees = self._promised[name]
+        demand, count = self._demands[name, kind], wanted[name].devices if name in wanted else 0
+        assert demand is not None, "it was promised something"
+        if given is not None and count and name not in given.devices:
+            return False
+        home = math.inf if given is None else given.home.get(name, -math.inf)
+        if not demand.restart or can_wait(guarantees.reservations[name], demand, count, self._now, wake, home):
+            return True
+        nodes = () if given is None or not count else nodes_of(given.devices[name], self.state)
+        return count in self._sizes[kind] and guarantees.hold(name, count, nodes)
+
+    def _reduce(self, name: str, wanted: dict[str, Configuration]) -> float:
+        """Let a job have no more than is reserved for it now; until when that is so."""
+        kind, guarantees = self._promised[name]
+        reserved = reserved_at(guarantees.reservations[name], self._now)
+        wanted.pop(name, None)
+        if reserved:
+            wanted[name] = self._found[self._sizes[kind][reserved]]
+        return next_bound(guarantees.reservations[name], self._now)
+
+    @property
+    def places(self) -> dict[str, Placed]:
+        """Job -> its reservation and where that lies, for the next plan."""
+        return {name: placed for each in self._guarantees.values() for name, placed in each.places.items()}
+
+    def _kept(self) -> dict[str, PlacedGuarantees]:
         """Kind -> what was promised there, as far as it can be kept."""
         demands: dict[str, list[Demand]] = {kind: [] for kind in self._sizes}
-        promised: dict[str, Reservation] = {}
+        promised: dict[str, dict[str, Placed]] = {kind: {} for kind in self._sizes}
         for job in self.state.jobs:
             promise = self.state.promises.get(job.name)
             demand = self._demand(job, promise.kind) if job.admitted and isinstance(promise, AtHome) else None
             if demand is not None and promise is not None and job.deadline > self._now:
                 demands[promise.kind].append(demand)
                 if all(count in self._sizes[promise.kind] for _, _, count in promise.inner):
-                    promised[job.name] = promise.inner
-        devices = available(self.state.cluster, self.state.unavailable)
-        return {kind: Guarantees(each, promised, self._now, devices[kind], False) for kind, each in demands.items()}
+                    known = self._known.get(job.name, Placed((), ()))
+                    lies = known.reservation == promise.inner
+                    promised[promise.kind][job.name] = known if lies else Placed(promise.inner, ())
+        return {
+            kind: PlacedGuarantees(
+                each, promised[kind], self._running, self._now, *_available(kind, self.state), self._pinned
+            )
+            for kind, each in demands.items()
+        }
 
     def _reservations(self) -> Iterator[tuple[str, str, Reservation]]:
         for kind, guarantees in self._guarantees.items():
@@ -195,9 +250,18 @@ class FirmPromises:
             return None
         speeds = SpeedLevels.among(np.array(list(levels)), np.array(list(levels.values())))
         demand = Demand.of(job, speeds, self._now, self._margin)
-        held = self._staying.get(job.name)
-        stays = held is not None and self.state.cluster.kind_of(held[0]) == kind
-        return demand if stays else replace(demand, held=0)
+        stays = self.state.cluster.kind_of(self._staying[job.name][0]) == kind if job.name in self._running else False
+        return demand if stays and not self._is_away(job.name) else replace(demand, held=0)
+
+    def _is_away(self, name: str) -> bool:
+        """Whether a job has as many devices as are reserved for it now, but elsewhere."""
+        known = self._known.get(name, Placed((), ()))
+        now = (
+            nodes
+            for (begin, end, count), nodes in zip(*known)
+            if begin <= self._now < end and count == len(self._staying[name])
+        )
+        return next(now, self._running[name]) != self._running[name]
 
 
 def _sizes(found: tuple[Configuration, ...], kind: str, state: State) -> dict[int, int]:
@@ -212,6 +276,14 @@ def _sizes(found: tuple[Configuration, ...], kind: str, state: State) -> dict[in
             chain.append(number)
     whole = [number for number in here if found[number].nodes > 1]
     return {found[number].devices: number for number in (*reversed(chain), *whole)}
+
+
+def _available(kind: str, state: State) -> tuple[dict[int, int], int]:
+    """Node -> its devices that can be given, and how many a whole node has, of that kind."""
+    cluster = state.cluster
+    nodes = [node for node in range(cluster.nodes) if cluster.kind_of(cluster.devices_of(node)[0]) == kind]
+    sizes = {node: sum(device not in state.unavailable for device in cluster.devices_of(node)) for node in nodes}
+    return sizes, cluster.per_node(kind)
 
 
 def _is_there(configuration: Configuration, free: FreeDevices) -> bool:

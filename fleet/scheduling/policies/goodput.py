@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.firm_promises import FirmPromises
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.reservations.places import Placed
 from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
 from fleet.scheduling.variable_batch.even_shares import EvenShares
 from fleet.scheduling.variable_batch.kind_goodput import Shapes, kind_goodput
@@ -40,13 +41,15 @@ _HOPELESS = 1.125  # finish-time fairness beyond which it counts no more
 
 @dataclass
 class _Past:
-    """What the policy has seen: its jobs; the prices since its last plan, their mean before that, and when it was."""
+    """What the policy has seen: its jobs; the prices since its last plan, their mean before that, and when it was;
+    and where reservations lie."""
 
     jobs: EarlierJobs
     shares: EvenShares
     prices: Floats
     mean: Floats
     time: float
+    places: dict[str, Placed] = field(default_factory=dict)
 
     def priced(self, prices: Floats, now: float) -> None:
         part = math.exp((self.time - now) / _TO_DATE)
@@ -107,9 +110,8 @@ class Goodput(UsualPolicy):
     def plan(self, state: State) -> Plan:
         """Configurations by their worth, then devices."""
         past = _past(state)
-        firm = FirmPromises(
-            state, goodputs, dict(zip(state.cluster.counts(), np.maximum(past.mean, past.prices).tolist()))
-        )
+        prices = dict(zip(state.cluster.counts(), np.maximum(past.mean, past.prices).tolist()))
+        firm = FirmPromises(state, goodputs, prices, past.places)
         state = firm.state
         if not state.by_name:
             past.jobs.see((), np.zeros((0, 0)), state.time)
@@ -126,9 +128,10 @@ class Goodput(UsualPolicy):
         past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
-        wake = firm.settle(wanted, state.time + self.again)
+        wake, given = firm.settle(wanted, state.time + self.again)
+        past.places = firm.places
         return Plan(
-            placed(wanted, state), wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
+            placed(wanted, state, given), wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
             admitted=tuple(firm.admitted), dropped=firm.dropped, late=firm.late, promises=firm.promises,
         )  # fmt: skip
 

@@ -41,6 +41,11 @@ class FreeProfile:
         """The fewest that are free at any time."""
         return int(self._free.min())
 
+    def least_between(self, begin: float, end: float) -> int:
+        """The fewest that are free at any time from `begin` until `end`."""
+        first = max(0, int(np.searchsorted(self._times, begin, side="right")) - 1)
+        return int(self._free[first : max(first + 1, int(np.searchsorted(self._times, end)))].min())
+
     def reserve(self, demand: Demand) -> Reservation | None:
         """Reserve what the job needs in the fewest device-seconds; None, and nothing reserved, if it does not fit.
 

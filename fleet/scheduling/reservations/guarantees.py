@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 
 from fleet.scheduling.reservations.free_profile import FreeProfile
 from fleet.scheduling.reservations.joint_filling import fill_jointly
@@ -42,12 +43,23 @@ class Guarantees:
         if self._profile.least < 0 or len(self.reservations) < len(self._demands):
             self._mend()
 
-    def admit(self, demand: Demand) -> bool:
+    def copy(self) -> Guarantees:
+        """The same, so that what is admitted leaves no trace here."""
+        other = copy(self)
+        other._demands, other.reservations = self._demands.copy(), self.reservations.copy()
+        other._profile = copy(self._profile)
+        return other
+
+    def admit(self, demand: Demand, anew: bool = False) -> bool:
         """Whether a newcomer's deadline can be promised beside the others; if so it is, and has its reservation.
 
         It first tries the devices that are left over, then all jobs anew one after the other, then all jobs at once.
+
+        Args:
+            demand: what it needs.
+            anew: whether the first way is left out.
         """
-        reservation = self._profile.reserve(demand)
+        reservation = None if anew else self._profile.reserve(demand)
         if reservation is not None:
             self.reservations[demand.name] = reservation
             self._demands[demand.name] = demand

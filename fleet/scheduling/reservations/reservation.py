@@ -91,15 +91,21 @@ def trained(reservation: Reservation, demand: Demand, now: float) -> float:
     return total
 
 
-def can_wait(reservation: Reservation, demand: Demand, count: int, now: float, wake: float) -> bool:
-    """Whether a job that has `count` devices from now on can take up its reservation whenever until `wake`, in time."""
+def can_wait(
+    reservation: Reservation, demand: Demand, count: int, now: float, wake: float, home: float = math.inf
+) -> bool:
+    """Whether a job that has `count` devices from now on can take up its reservation whenever until `wake`, in time.
+
+    Args:
+        home: until when it need not move to go on with the same number.
+    """
     marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - demand.restart)}
     if wake < math.inf:
         marks.add(wake)
     ready = demand.ready if count == demand.held else now + demand.restart
     for time in sorted(mark for mark in {*marks, now, ready} if now <= mark <= wake):
         done = demand.levels.rate(count) * max(0.0, time - max(now, ready)) if count else 0.0
-        later = replace(demand, samples=demand.samples - done, held=count, ready=ready)
+        later = replace(demand, samples=demand.samples - done, held=count if time < home else 0, ready=ready)
         if trained(reservation, later, time) < later.samples:
             return False
     return True

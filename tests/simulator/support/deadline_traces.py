@@ -49,3 +49,18 @@ def cases(draw: st.DrawFn, most: int = 14, costs: tuple[float, ...] = (0.0, 0.3,
         )
     costs_of_moves = Costs(draw(st.sampled_from(costs)), draw(st.sampled_from(costs)))
     return Case(Trace.of(JobColumns.from_jobs(jobs)), MeasuredMachine(cluster, table, costs_of_moves))
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Case:
+    """Jobs that come all at about the same time to nodes of a few devices, and whose moves cost some of their slack."""
+    table, restart = draw(rate_tables()), draw(st.sampled_from([0.05, 0.3]))
+    cluster = Cluster((draw(st.sampled_from([2, 4, 8])),) * draw(st.integers(2, 4)))
+    jobs = []
+    for index in range(draw(st.integers(4, 20))):
+        model, arrival = draw(st.sampled_from(table.models)), draw(st.just(0.0) | st.floats(0, 3))
+        samples, slack = draw(st.floats(0.3, 3)), draw(st.floats(1, 6) | st.none())
+        best = samples / float(table.rates(model, 1, cluster.size).max())
+        deadline = None if slack is None else arrival + restart + slack * best
+        jobs.append(TraceJob(f"job-{index}", arrival, 1, model=model, batch_size=1, samples=samples, deadline=deadline))
+    return Case(Trace.of(JobColumns.from_jobs(jobs)), MeasuredMachine(cluster, table, Costs(restart, restart)))
