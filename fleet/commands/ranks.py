@@ -40,7 +40,7 @@ def _join(options: RunOptions) -> int:
         from fleet.run.opening.libraries import load_compiler
 
         load_compiler()
-    gc.freeze()  # what was loaded stays: to look through it takes rank 0 a fifth of a second each time, and at its end one
+    gc.freeze()  # what was loaded stays; to look through it again takes rank 0 a second at its end
 
     try:
         return run_rank(options, stop)

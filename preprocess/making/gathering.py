@@ -7,7 +7,7 @@ _FEW, _MANY = 8, 4
 
 
 class Gathering:
-    """Pauses that grow to 10 ms as long as less than an eighth of a lane is free after each, and end where a quarter is.
+    """Pauses that grow to 10 ms while less than an eighth of a lane is free after each, and end where a quarter is.
 
     A reader that gives back a slot at a time would wake its preprocessor for each; where trainers have all cores, each
     wake takes one of them away. Lanes of less than sixteen slots are filled at once, as they have little to wait with.
