@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from math import ceil
 
@@ -36,6 +37,10 @@ def _join(options: RunOptions) -> int:
         pin_rank(options)
     with loading():
         from fleet.run.main import run_rank
+        from fleet.run.opening.libraries import load_compiler
+
+        load_compiler()
+    gc.freeze()  # what was loaded stays; to look through it again takes rank 0 a second at its end
 
     try:
         return run_rank(options, stop)

@@ -68,6 +68,11 @@ class FilledLane:
         self._remote: RemoteNode | None = None  # until it has left
 
     @property
+    def slots(self) -> int:
+        """How many slots the lane holds at once; 0 as long as it is not open."""
+        return 0 if self._writer is None else self._writer.samples // self._ring.shape.slot_samples
+
+    @property
     def needs_attention(self) -> bool:
         """Something is under way that does not ring this preprocessor's bell."""
         return self._writer is None or self.closing or self._remote is not None

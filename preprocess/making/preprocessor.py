@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
 from preprocess.making.filled_lane import FilledLane, LaneContents
+from preprocess.making.gathering import Gathering
 from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
@@ -88,7 +90,7 @@ class Preprocessor:
         self._samples_of_data: dict[str, int] = {}
         self._packed: dict[str, PackedBytes] = {}
         self._sent = TrafficCounter()
-        self._back_off = BackOff()
+        self._back_off, self._gathering = BackOff(), Gathering()
 
     @property
     def statistics(self) -> PreprocessorStatistics:
@@ -159,6 +161,7 @@ class Preprocessor:
             return False
         made = filled.make_slot()
         self._back_off.reset()
+        self._gathering.filled()
         lane, data = filled.spec.lane, filled.spec.stream.data
         self._samples_of_lane[lane] = self._samples_of_lane.get(lane, 0) + made
         self._samples_of_data[data] = self._samples_of_data.get(data, 0) + made
@@ -168,8 +171,12 @@ class Preprocessor:
 
     def wait(self, timeout: float) -> None:
         """Sleep until a lane may have room, for at most so many seconds; only shortly while MPI has work to do."""
-        if any(filled.needs_attention for waiting in self._lanes.values() for filled in waiting):
+        lanes = [filled for waiting in self._lanes.values() for filled in waiting]
+        if any(filled.needs_attention for filled in lanes):
             timeout = min(timeout, self._back_off.next())
+        elif pause := self._gathering.next(min((filled.slots for filled in lanes), default=0)):
+            time.sleep(min(pause, timeout))
+            return
         self._ring.control.bells.wait(self._index, seconds=timeout)
         self._ring.control.bells.drain(self._index)
 

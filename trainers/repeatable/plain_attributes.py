@@ -84,8 +84,10 @@ class PlainAttributes:
         try:
             yield
         finally:
-            for name in self.now().keys() | before.keys():
-                self._put(name, before.get(name, _MISSING))
+            after = self.now()
+            for name in after.keys() | before.keys():
+                if (value := before.get(name, _MISSING)) is not after.get(name, _MISSING):
+                    self._put(name, value)
 
     def _is_built(self, name: str, value: object) -> bool:
         built = self._built.get(name, _MISSING)

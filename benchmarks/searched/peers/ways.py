@@ -170,6 +170,7 @@ def _started(words: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[
         **os.environ, _MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AIR_NEW_OUTPUT": "0", "RAY_worker_niceness": "0",
     }  # fmt: skip
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, these folders are as they run
     with open(path, "wb") as output:
         process = subprocess.Popen(
             words, cwd=folder, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,

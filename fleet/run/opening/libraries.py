@@ -28,6 +28,13 @@ HOROVOD = "--reduce horovod lets each trainer have a device of its own, and {why
 """What is told where they share."""
 
 
+def load_compiler() -> None:
+    """Load torch's compiler, which torch needs for the first optimizer: on all ranks at once, as rank 0 makes one to
+    check the spec while the others wait for it, and trainers theirs while rank 0 waits.
+    """
+    importlib.import_module("torch._dynamo")
+
+
 def warm_up(place: Place, members: int) -> None:
     """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's
     forming. A trainer's device is its main thread's from here on; as one of so many members it keeps to its share.

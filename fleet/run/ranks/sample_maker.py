@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from fleet.coordination.mailbox import Mailbox
@@ -10,6 +11,7 @@ from fleet.run.ranks.kept_samples import stores_of
 from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SkippedSample
 
+_WORK_SECONDS = 0.005  # between looks for messages, each of which lets busy ranks of the host go first
 _NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers
 
 
@@ -60,19 +62,23 @@ class SampleMaker:
         self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(laid), dict(made)))
 
     def work(self) -> None:
-        """Let each make a slot where there is room; where nobody can, sleep until somebody may, or shortly.
+        """Let each make slots where there is room, for some milliseconds; where nobody can, sleep until somebody may.
 
         Raises:
             SampleError, RingTimeout: see `Preprocessor.step`.
         """
-        busy = [each for each in self._making if not each.rests]
-        try:
-            made = [each.step() for each in busy]
-        except CorruptLimitError:
-            self.give_up()
-            return
-        if busy and not any(made):
-            busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
+        end = time.monotonic() + _WORK_SECONDS
+        while busy := [each for each in self._making if not each.rests]:
+            try:
+                made = [each.step() for each in busy]
+            except CorruptLimitError:
+                self.give_up()
+                return
+            if not any(made):
+                busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
+                return
+            if time.monotonic() > end:
+                return
 
     def give_up(self) -> None:
         """Make no more: too many samples are corrupt. The coordinator has heard of as many, and ends the run."""
