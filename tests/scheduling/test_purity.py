@@ -12,8 +12,8 @@ import fleet.scheduling
 FOLDER = Path(fleet.scheduling.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
 ALLOWED = {
-    "__future__", "bisect", "collections", "dataclasses", "difflib", "functools", "hashlib", "heapq", "itertools",
-    "math", "numpy", "scipy", "statistics", "typing",
+    "__future__", "bisect", "collections", "copy", "dataclasses", "difflib", "functools", "hashlib", "heapq",
+    "itertools", "math", "numpy", "scipy", "statistics", "types", "typing",
 }  # fmt: skip
 
 
