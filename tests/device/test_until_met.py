@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.rig import Rig
+from tests.device.waits import WHILE_MEETING, Mutant
 
 BEFORE, AFTER = 4, 3
 OVER_HOSTS, BETWEEN_DEVICES = [True, True, False], [False, False, True]
@@ -23,6 +24,16 @@ def test_a_group_changes_its_way_once_and_no_bit(rig: Rig, members: int, schedul
 
 def test_who_leaves_before_waits_so_that_the_communicator_can_be_kept(rig: Rig, tmp_path: Path) -> None:
     assert rig.together("beginning.left_before", 2, tmp_path) == [[True, True, False, False]] * 2
+
+
+def test_a_member_that_sends_nothing_holds_up_no_other_device(rig: Rig, tmp_path: Path) -> None:
+    assert rig.together("beginning.while_one_is_silent", 3, tmp_path, 60) == [True] * 3
+
+
+@pytest.mark.parametrize("mutant", WHILE_MEETING, ids=lambda mutant: mutant.name)
+def test_a_device_that_waits_for_a_silent_one_shows(rig: Rig, mutant: Mutant, tmp_path: Path) -> None:
+    words = [mutant.module, mutant.old, mutant.new]
+    assert rig.together("beginning.while_one_is_silent", 2, tmp_path, 3, words) != [True] * 2
 
 
 def test_devices_that_never_meet_are_named_after_the_time_out(rig: Rig, tmp_path: Path) -> None:

@@ -169,6 +169,14 @@ GROUPS = (
     Mutant("nobody completes the sums of the way that is taken", BOTH, "self._used.complete()"),
     Mutant("the device does not wait on the way that is taken", BOTH, "self._used.follow()", "True"),
 )
+WHILE_MEETING = (
+    Mutant(
+        "the first messages stand in the device's own stream",
+        CHANNEL,
+        "self._module.stream(self._module.Stream(device=self._device))",
+        "nullcontext()",
+    ),
+)
 IN_THE_RING = (
     Mutant("sums are written over what is being sent", RING, "sent.free(arrival.where)"),
     Mutant("what is being sent is given up", RING, "self._neighbours.wait([self._pending.pop(where.start)])"),
@@ -221,6 +229,6 @@ OVER_TORCH = (
     Mutant("gloo is not waited for", TORCH, "message.work.wait(timedelta(seconds=self.timeout))"),
 )
 ALL = (
-    *STEPS, *FEEDS, *OTHERS.values(), *SUMS, *GROUPS, *IN_THE_RING, *BESIDE_STEPS, *IN_HOROVOD, *OF_MESSAGES,
-    *OVER_MPI, *OVER_TORCH,
+    *STEPS, *FEEDS, *OTHERS.values(), *SUMS, *GROUPS, *WHILE_MEETING, *IN_THE_RING, *BESIDE_STEPS, *IN_HOROVOD,
+    *OF_MESSAGES, *OVER_MPI, *OVER_TORCH,
 )  # fmt: skip

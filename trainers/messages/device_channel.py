@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from threading import Thread
 from typing import Any
@@ -134,20 +135,29 @@ class DeviceChannel:
             group.abort()
 
     def _begin_to_meet(self) -> None:
-        """Send and receive the first messages, in a thread of their own."""
+        """Send and receive the first messages, in a thread and on a stream of their own: what else the device does must
+        not wait for a member that is perhaps lost.
+        """
         try:
             select(self._device)
             group, self._groups = _communicator(self.name, self.transport, self._device)
             self._group = group
-            self._first.copy_(torch.tensor([self.transport.index % 255, 255], dtype=torch.uint8))
-            calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]
-            for work in self._begun(calls):
-                work.wait(timedelta(seconds=_longer(self.transport)))
-            self._answer = int(self._first[1])
+            with self._own_stream():
+                self._first.copy_(torch.tensor([self.transport.index % 255, 255], dtype=torch.uint8))
+                calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]
+                for work in self._begun(calls):
+                    work.wait(timedelta(seconds=_longer(self.transport)))
+                self._answer = int(self._first[1])
         except BaseException as error:
             self._errors.append(error)
         if self._is_over:  # nobody waits any more
             self.abort()
+
+    def _own_stream(self) -> AbstractContextManager[Any]:
+        if self._module is None:
+            return nullcontext()
+        own: AbstractContextManager[Any] = self._module.stream(self._module.Stream(device=self._device))
+        return own
 
     def _begun(self, calls: Sequence[tuple[str, Tensor, int]]) -> list[Any]:
         """Begin messages, together where the device knows how."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +15,7 @@ import torch.distributed as dist
 import torch_rig
 
 from tests.device.programs import stepping
+from tests.device.programs.mutants import changed
 from trainers import Group, Trainer
 from trainers.messages import device_channel
 from trainers.messages.device_channel import DeviceChannel
@@ -62,6 +63,45 @@ def left_before(rank: int, size: int, folder: str) -> list[bool]:
                 told.append(trainer.is_meeting)
     dist.barrier()
     return told
+
+
+def while_one_is_silent(rank: int, size: int, folder: str, seconds: float, mutant: list[str] | None = None) -> bool:
+    """Let the last member's device send nothing; tell whether the others' go on until then, within so many seconds.
+
+    A member that is lost sends nothing either, and then the others' steps over hosts must hear of it.
+    """
+    _begin(rank, size, folder, SECONDS, "prompt")
+    if mutant:
+        changed(*mutant)
+    device, stands, done, begin = torch.device("rig", rank), Event(), Event(), vars(DeviceChannel)["_begun"]
+    is_last = rank == size - 1
+
+    def begun(channel: DeviceChannel, calls: Any) -> list[Any]:
+        if is_last:
+            stands.wait(SECONDS)
+        works: list[Any] = begin(channel, calls)
+        for work in works:
+            work.wait()  # without a limit, the stream alone waits
+        stands.set()
+        return works
+
+    def use() -> None:
+        torch.accelerator.set_device_index(rank)
+        (torch.ones(3, device=device) * 1).cpu()
+        done.set()
+
+    with patch.object(DeviceChannel, "_begun", begun):
+        trainer = _trainer(rank, size, Communicators(), SECONDS)
+        with trainer.adding(at_once=True):
+            if not is_last:
+                stands.wait(SECONDS)
+                Thread(target=use, daemon=True).start()
+                done.wait(seconds)
+            goes_on = is_last or done.is_set()
+            dist.barrier()
+            stands.set()
+    dist.barrier()
+    return goes_on
 
 
 def without(rank: int, size: int, folder: str, how: str) -> str:
