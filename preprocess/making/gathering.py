@@ -10,7 +10,7 @@ class Gathering:
     """Pauses that grow to 10 ms while less than an eighth of a lane is free after each, and end where a quarter is.
 
     A reader that gives back a slot at a time would wake its preprocessor for each; where trainers have all cores, each
-    wake takes one of them away. Lanes of less than sixteen slots are filled at once, as they have little to wait with.
+    wake takes one of them away. Lanes of eight slots or fewer are filled at once, as they have little to wait with.
     """
 
     def __init__(self) -> None:

@@ -170,7 +170,9 @@ class Preprocessor:
         return True
 
     def wait(self, timeout: float) -> None:
-        """Sleep until a lane may have room, for at most so many seconds; only shortly while MPI has work to do."""
+        """Sleep until a lane may have room, or until some has gathered, for at most so many seconds; only shortly while
+        MPI has work to do.
+        """
         lanes = [filled for waiting in self._lanes.values() for filled in waiting]
         if any(filled.needs_attention for filled in lanes):
             timeout = min(timeout, self._back_off.next())

@@ -10,9 +10,12 @@ from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
 from tests.run.support.bits import final_states
 from tests.run.support.ensembles import Ensemble, cnn, faulty, mlp, write_ensemble
+from tests.run.support.parts import CLASSES
 from tests.run.support.processes import run, started
 from tests.run.test_lost_ranks import kill_one
 
+WIDE = {"name": "trainers.zoo:CNN", "arguments": {"widths": [1024], "classes": CLASSES}}
+"""So slow on one device of any machine that more are better, by the rates that the spec gives for them."""
 EPOCHS = {"short": 1, "mlp": 2, "cnn": 4}
 LONG = {"mlp": 12, "cnn": 12}
 ON_RIG = {"trainers": 1, "device": "auto", "ring_samples": 128, "slot_samples": 8}
@@ -28,7 +31,7 @@ def train_on_a_cpu(rig: Rig, ensemble: Ensemble, code: int = 0) -> None:
 @pytest.fixture(scope="module")
 def uneven(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Networks that end at different times, so that those that go on get the devices; a CPU has trained them."""
-    jobs = [mlp("short"), mlp(), cnn()]
+    jobs = [mlp("short"), mlp(), cnn(model=WIDE)]
     jobs = [{**job, "virtual_workers": 3, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
     made = write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, resources=ON_RIG, rates={1: 1000.0, 2: 1900.0})
     train_on_a_cpu(rig, made)
