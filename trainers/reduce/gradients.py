@@ -1,10 +1,10 @@
 """Gradients on their way from the backward pass into a virtual worker's buckets.
 
-Hooks on the parameters move each gradient as soon as it is whole and still in the cache, and let go of its memory: so a
-job holds one copy of its gradients a virtual worker and no other. On a device, a bucket's go together, as a hook and a
-kernel a parameter would cost the host more than the device needs for a small network. When a bucket of a trainer's last
-worker is full, its reduction begins, while backward goes on. The gradients of a job's only worker stay where they are:
-they are the sums, and DDP's factor of 1/1 changes no bit of them.
+Hooks on the parameters move gradients while they are still in the cache, and let go of their memory: so a job holds
+one copy of its gradients a virtual worker and no other. Small ones go together, and on a device all of a bucket, as a
+hook and a kernel a parameter would cost the host more than it needs for a small network. When a bucket of a trainer's
+last worker is full, its reduction begins, while backward goes on. The gradients of a job's only worker stay where they
+are: they are the sums, and DDP's factor of 1/1 changes no bit of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from trainers.device.device_copies import DeviceCopies
 
+_CACHED = 1 << 17
+"""Bytes that a processor's core surely still has in its cache when the last of them are made."""
+
 
 class SparseGradient(TypeError):
     """A parameter's gradient is sparse."""
@@ -31,12 +34,27 @@ class GradientTwice(RuntimeError):
 
 def scale(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -> None:
     """Write gradients, scaled, to their places in buckets. DDP scales before it sums, by a multiplication with 1/N."""
-    if outs[0].device.type == "cpu":
-        for gradient, out in zip(gradients, outs):
-            torch.mul(gradient, factor, out=out)
+    if len(outs) == 1 and outs[0].device.type == "cpu":
+        torch.mul(gradients[0], factor, out=outs[0])
     else:  # two kernels for all
         torch._foreach_copy_(list(outs), list(gradients))
         torch._foreach_mul_(list(outs), factor)
+
+
+def still_cached(indices: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Divide indices, in their order, so that those together are few bytes; a large one is by itself.
+
+    sizes: bytes by index.
+    """
+    groups: list[list[int]] = []
+    room = 0
+    for index in indices:
+        if sizes[index] > room:
+            groups.append([])
+            room = _CACHED
+        groups[-1].append(index)
+        room -= sizes[index]
+    return groups
 
 
 class Turn:

@@ -109,12 +109,16 @@ class Update:
         self._views = [None if self._alone else self._buckets.views(vectors) for vectors in self.gradients]
 
     def _watched(self, layout: Layout) -> Sequence[Sequence[int]]:
-        """Which gradients are taken together: on CPUs, and until a step has shown their order, each by itself."""
-        if layout.used is None or self.parameters[0].device.type == "cpu":
+        """Which gradients are taken together: until a step has shown their order, each by itself."""
+        if layout.used is None:
             return [(index,) for index in range(len(self.parameters))]
         if self._alone:
             return []
-        return [[index for index in bucket if layout.used[index]] for bucket in layout.buckets]
+        buckets = [[index for index in bucket if layout.used[index]] for bucket in layout.buckets]
+        if self.parameters[0].device.type != "cpu":
+            return buckets
+        sizes = [parameter.nbytes for parameter in self.parameters]
+        return [group for bucket in buckets for group in gradients.still_cached(bucket, sizes)]
 
     @contextmanager
     def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> Iterator[gradients.Turn]:
