@@ -13,6 +13,7 @@ from fleet.coordination.lost_ranks import lost_ranks
 from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
+from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
 from fleet.run.coordinator_rank import coordinate
@@ -56,6 +57,7 @@ def run_rank(options: RunOptions, stop: StopFlag) -> int:
     swept = sweep()  # before MPI starts, which needs the room
     if swept:
         tell(swept)
+    copy_small_messages()
     from mpi4py import MPI
 
     note = write_note([*made_by_mpi(), *launch_folder()])

@@ -18,6 +18,7 @@ from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
+from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
 from fleet.spec.references import ReferenceProblem, resolve
@@ -79,6 +80,7 @@ def train_alone(options: TrainOptions) -> int:
 def train_in_world(options: TrainOptions) -> int:
     """Train as one of the ranks that a launcher started; return this rank's exit code."""
     sweep()  # before MPI starts, which needs the room
+    copy_small_messages()
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
