@@ -16,6 +16,10 @@ from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes,
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
+AHEAD = 1024
+"""At least so many samples are made before the foremost reader wants them, and at least"""
+PART_AHEAD = 16
+"""a part of the ring: the rest is for readers that fall back. What is made and not read is lost when a lane closes."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class RingPlan:
         lane_bytes: bytes of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
         writers: preprocessors, and trainers that prepare samples at the same time.
+        ahead: samples of a lane that may lie ready for its foremost reader.
     """
 
     lanes: int
@@ -35,6 +40,7 @@ class RingPlan:
     lane_bytes: int
     slot_samples: int
     writers: int
+    ahead: int
 
     def node_bytes(self, ranks: int) -> int:
         """Shared memory of a node with so many ranks."""
@@ -46,10 +52,12 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     resources = runtime.spec.resources
     writers = preprocessors + min(resources.preparing_trainers, trainers - 1)
     largest = max([largest_trial_batch(runtime.spec), *(largest_batch(job) for job in runtime.spec.jobs)])
-    samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
+    needed = 2 * largest + resources.slot_samples
+    samples = max(resources.ring_samples, needed)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, writers) for f in runtime.facts.values())
     groups = len(runtime.spec.jobs) + trials_at_once(runtime.spec) + SPARE_LANES
-    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, writers)
+    ahead = min(samples, max(AHEAD, needed, samples // PART_AHEAD))
+    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, writers, ahead)
 
 
 def largest_batch(job: Job) -> int:
@@ -92,7 +100,7 @@ class LaneBook:
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
         divided = divides(self._rank.runtime, first.key.data, self._ring.writers)
-        return replace(spec, divided=divided, blocks=facts.blocks)
+        return replace(spec, divided=divided, blocks=facts.blocks, ahead=self._ring.ahead)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         """How many samples the job reads from one (epoch, step) to another; the head that pads epochs counts again."""

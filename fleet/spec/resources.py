@@ -68,7 +68,9 @@ class Resources(Section):
     )
     threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
     ring_samples: Count = Field(
-        default=1024, description="Samples of each stream that a node's ring holds.", examples=[1024]
+        default=1024,
+        description="Samples of each stream that a node's ring holds. Its readers may drift as far apart.",
+        examples=[1024],
     )
     slot_samples: Count = Field(
         default=32, description="Samples that preprocessors hand over together; at most ring_samples.", examples=[32]

@@ -69,8 +69,8 @@ class FilledLane:
 
     @property
     def slots(self) -> int:
-        """How many slots the lane holds at once; 0 as long as it is not open."""
-        return 0 if self._writer is None else self._writer.samples // self._ring.shape.slot_samples
+        """How many slots may lie ready at once; 0 as long as the lane is not open."""
+        return 0 if self._writer is None else self._writer.ahead // self._ring.shape.slot_samples
 
     @property
     def needs_attention(self) -> bool:

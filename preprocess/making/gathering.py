@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-_SHORTEST, _LONGEST = 1e-3, 1e-2
+_SHORTEST, _LONGEST = 1e-3, 2e-2
 _FEW, _MANY = 8, 4
 
 
 class Gathering:
-    """Pauses that grow to 10 ms while less than an eighth of a lane is free after each, and end where a quarter is.
+    """Pauses that grow to 20 ms while less than an eighth of a lane is free after each, and end where a quarter is.
 
     A reader that gives back a slot at a time would wake its preprocessor for each; where trainers have all cores, each
     wake takes one of them away. Lanes of eight slots or fewer are filled at once, as they have little to wait with.

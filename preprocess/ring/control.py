@@ -30,7 +30,7 @@ Integers = npt.NDArray[np.int64]
 _LINE = 64
 _NOBODY = (2**31 - 1, 1)  # an identity that no process has: ids end below it
 _PAGE = 4096
-_WORDS = 4
+_WORDS = 5
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ class LaneControl:
     """One lane's control block and the bytes of its samples.
 
     Attributes:
-        words: [generation, slots, makers, portions] of the current opening; portions: how many makers fill each slot.
+        words: [generation, slots, makers, portions, ahead] of the current opening; portions: how many makers fill each
+            slot; ahead: how many slots may lie ready for the foremost reader.
         active: per reader, 1 from the opening until it leaves or is found dead.
         cursors: per reader, the lane position up to which it has released; for people, nothing relies on it.
         writing: per writer, 1 from the opening until it closes.
@@ -196,6 +197,11 @@ class LaneControl:
         """The writers of the current opening: portion p is filled by makers[p % P], P their number."""
         found: list[int] = self.order[: int(self.words[2])].tolist()
         return found
+
+    @property
+    def ahead(self) -> int:
+        """Slots that may lie ready for the foremost reader."""
+        return int(self.words[4])
 
     @property
     def portions(self) -> int:

@@ -72,6 +72,7 @@ class Lane:
         timeout: float = 60.0,
         makers: Sequence[int] = (),
         divided: bool = False,
+        ahead: int | None = None,
     ) -> int:
         """Open the lane for another stream, by exactly one process of the node.
 
@@ -87,6 +88,7 @@ class Lane:
             timeout: seconds to wait for the lane to be idle.
             makers: the writers that fill the lane's slots, on any node; none named: all of the ring's.
             divided: each of them fills its samples of every slot; otherwise they take turns.
+            ahead: how many samples may lie ready for the foremost reader; by default as many as the lane holds.
 
         Returns:
             how many samples the lane holds at once.
@@ -112,7 +114,8 @@ class Lane:
         self._control.active[list(readers)] = 1
         self._control.writing[list(writers)] = 1
         self._control.order[: len(makers)] = makers
-        self._control.words[1:] = slots, len(makers), len(makers) if divided else 1
+        ready = slots if ahead is None else min(slots, self._whole_turns(ahead, len(makers)))
+        self._control.words[1:] = slots, len(makers), len(makers) if divided else 1, ready
         fence()
         self._control.words[0] = generation
         self._admit(readers, writers)
@@ -145,8 +148,7 @@ class Lane:
         size = self._control.data.nbytes
         slots = slots_that_fit(layout, size, shape.slot_samples, makers)
         if samples is not None:
-            rounds = -(-samples // (shape.slot_samples * makers))
-            slots = min(slots, max(rounds, 2) * makers)
+            slots = min(slots, self._whole_turns(samples, makers))
         if slots < 2 * makers:
             sample = layout.input_bytes + layout.target_bytes
             raise LaneError(
@@ -154,6 +156,10 @@ class Lane:
                 f"{sample} bytes for each of {makers} preprocessors; make lanes larger, or slots smaller"
             )
         return slots
+
+    def _whole_turns(self, samples: int, makers: int) -> int:
+        """Slots for so many samples, as many of each maker, two at least."""
+        return max(-(-samples // (self._shape.slot_samples * makers)), 2) * makers
 
     def _wait_until_idle(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

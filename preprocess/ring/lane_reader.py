@@ -27,7 +27,7 @@ class LaneReader:
             samples, which are only copied.
         targets: the targets likewise.
         samples: how many samples the lane holds at once, at most.
-        certain: how many it surely holds, so that they may be awaited together; fewer than `samples` of ragged ones.
+        certain: how many may be awaited together: those that may lie ready; fewer of ragged ones.
         seconds_waited: time spent waiting for samples.
     """
 
@@ -38,12 +38,13 @@ class LaneReader:
         self._layout, self._ring, self._control = layout, ring, control
         self._slots, self._makers, self._portions = int(control.words[1]), control.makers, control.portions
         self.samples = self._slots * shape.slot_samples
-        self.certain = self.samples
+        self._held = self.samples  # surely
         self._ragged: RaggedLane | None = None
         if layout.is_ragged:
             self._hold_ragged(control.data)
         else:
             self.inputs, self.targets = control.blocks(layout, self.samples)
+        self.certain = min(self._held, control.ahead * shape.slot_samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
         self.seconds_waited = 0.0
         self._arrived = 0  # portions that are here
@@ -80,7 +81,7 @@ class LaneReader:
         self._check_open()
         if stop_position - self.released > self.certain:
             raise ValueError(
-                f"lane {self._number} holds {self.certain} samples: from {self.released} on, which is the first not "
+                f"lane {self._number} has {self.certain} samples ready at most: from {self.released} on, the first not "
                 f"released, it cannot be awaited up to {stop_position}; release some first, or gather() in portions"
             )
         if stop_position <= self.available:
@@ -197,7 +198,7 @@ class LaneReader:
         makers, size = len(self._makers), self._shape.slot_samples
         self._ragged = lane = RaggedLane(self._layout, data, self._slots, size, makers)
         self.inputs, self.targets = np.empty(0, np.uint8), lane.targets
-        self.certain = min(self._slots, lane.certain * makers // self._portions) * size
+        self._held = min(self._slots, lane.certain * makers // self._portions) * size
 
     def _wait_releasing(self, stop: int, timeout: float, stopped: Callable[[], bool] | None) -> bool:
         """Wait for a position that may lie more than the lane's samples ahead, releasing what lies between."""
@@ -249,7 +250,7 @@ class LaneReader:
         active = np.flatnonzero(self._control.active)
         rearmost = int(active[np.argmin(self._control.cursors[active])]) if active.size else self._reader
         place = int(self._control.cursors[rearmost])
-        if rearmost == self._reader or self.available - place < self.certain:
+        if rearmost == self._reader or self.available - place < self._held:
             return ""
         return f"; that one waits for {self._ring.reader_name(rearmost)}, which has read up to position {place}"
 

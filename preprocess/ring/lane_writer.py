@@ -107,6 +107,7 @@ class LaneWriter:
     Attributes:
         holders: who must release a slot before it is filled again.
         samples: how many samples the lane holds at once.
+        ahead: how many of them may lie ready for the foremost holder, so that the others can fall back that far.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class LaneWriter:
         self._slots, makers = int(control.words[1]), control.makers
         divided = control.portions > 1
         self._place, self._makers = (0, 1) if divided else (makers.index(writer), len(makers))
-        self.samples = self._slots * shape.slot_samples
+        self.samples, self.ahead = self._slots * shape.slot_samples, control.ahead * shape.slot_samples
         self._ragged: tuple[RaggedLane, ByteRegion] | None = None
         self._whole = not divided
         self._next: Slot | None = None
@@ -161,7 +162,7 @@ class LaneWriter:
     def has_space(self) -> bool:
         """Say whether the next slot may be filled; False also when nobody reads. Does not wait."""
         self._check_open()
-        if self.deserted:
+        if self.deserted or self._is_far_ahead:
             return False
         late = self._late()
         if late and time.monotonic() - self._looked >= _LIVENESS_INTERVAL:
@@ -221,6 +222,12 @@ class LaneWriter:
     def late_holders(self) -> Iterable[str]:
         """Return the names of those on whom the next slot waits."""
         return [holder.name for holder in self._late()]
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        """Enough lies ready for whoever is the foremost."""
+        turns = self._turn + 1 - self.ahead // self._shape.slot_samples // self._makers
+        return not any(holder.has_released(turns) for holder in self.holders)
 
     def _late(self) -> list[SlotHolder]:
         needed = self._turn + 1 - self._slots // self._makers

@@ -125,6 +125,7 @@ class LaneSpec:
         layout: shape and dtype of the samples, transforms applied.
         readers: for each node, the readers there (ranks of the node's communicator).
         samples: how many samples the lane may hold at once on a node, or None for as many as fit.
+        ahead: how many samples may lie ready for the foremost reader of a node; None: as many as the lane holds.
         makers: the preprocessors that fill it, by number: slot s is made by makers[s % P], P their number. None named:
             all. Which ones they are changes no sample.
         divided: every slot is made by all makers, each the samples that it owns, see `preprocess.samples.owners`: so
@@ -142,6 +143,7 @@ class LaneSpec:
     makers: tuple[int, ...] = ()
     divided: bool = False
     blocks: BlockOrder | None = None
+    ahead: int | None = None
 
     def is_made_by(self, maker: int) -> bool:
         """Say whether a preprocessor fills a part of it."""

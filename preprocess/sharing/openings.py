@@ -35,8 +35,9 @@ class Openings:
         self._generation += 1
         spec = self._spec(lane.number, group)
         lane.open(
-            spec.layout, spec.readers[0], spec.generation, samples=spec.samples, timeout=0.0, divided=spec.divided
-        )
+            spec.layout, spec.readers[0], spec.generation,
+            samples=spec.samples, timeout=0.0, divided=spec.divided, ahead=spec.ahead,
+        )  # fmt: skip
         self._specs[group.number] = spec
         return spec
 

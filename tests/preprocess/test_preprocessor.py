@@ -52,7 +52,7 @@ def lane_spec(dataset: Dataset, itinerary: Itinerary, lane: int = 0, generation:
 
 def start(ring: Ring, spec: LaneSpec, *preprocessors: Preprocessor) -> LaneReader:
     lane = ring.lanes[spec.lane]
-    lane.open(spec.layout, spec.readers[0], spec.generation, makers=spec.makers)
+    lane.open(spec.layout, spec.readers[0], spec.generation, makers=spec.makers, ahead=spec.ahead)
     for preprocessor in preprocessors:
         preprocessor.open_lane(spec)
     return lane.reader(0, spec.layout, spec.generation)
@@ -206,6 +206,41 @@ def test_lanes_take_turns(dataset: Dataset) -> None:
     assert preprocessor.statistics.samples_of_lane == {0: 64, 1: 72}
     readers[0].leave()
     assert preprocessor.is_deserted(0) and not preprocessor.is_deserted(1)
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_samples_are_made_ahead_of_the_foremost_reader_alone(dataset: Dataset, writers: int) -> None:
+    """The lane keeps all 64 for the other one."""
+    ring = make_ring(dataset, writers=writers)
+    team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(writers)]
+    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), readers=((0, 1),), ahead=4 * SLOT)
+    foremost = start(ring, spec, *team)
+    last = ring.lanes[0].reader(1, spec.layout, 1)
+
+    def ready_for(reader: LaneReader) -> int:
+        while sum(preprocessor.step() for preprocessor in team):
+            pass
+        while reader.available - reader.released < reader.certain:
+            if not reader.wait(reader.available + SLOT, timeout=5, stopped=lambda: True):
+                break
+        return reader.available
+
+    assert ready_for(foremost) == 4 * SLOT
+    foremost.release(2 * SLOT)
+    assert ready_for(foremost) == 6 * SLOT
+    foremost.release(6 * SLOT)
+    assert ready_for(foremost) == 8 * SLOT, "the lane is full"
+    assert ready_for(last) == 4 * SLOT
+    last.release(4 * SLOT)
+    assert ready_for(last) == 8 * SLOT
+    last.release(8 * SLOT)
+    assert ready_for(last) == 12 * SLOT, "it has come to the front"
+    foremost.leave()
+    last.release(10 * SLOT)
+    assert ready_for(last) == 14 * SLOT
+    last.leave()
+    for preprocessor in team:
+        close_all(preprocessor, [0], 5)
 
 
 def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:

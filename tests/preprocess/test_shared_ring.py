@@ -307,7 +307,7 @@ def test_positions_that_are_not_here_are_refused() -> None:
     lane = ring.lanes[0]
     lane.open(LAYOUT, [0], 1)
     writer, reader = lane.writer(0, LAYOUT, 1), lane.reader(0, LAYOUT, 1)
-    with pytest.raises(ValueError, match="holds 8 samples"):
+    with pytest.raises(ValueError, match="has 8 samples ready at most"):
         reader.wait(9, timeout=1)
     with writer.slot(timeout=1):
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.run.lanes import SPARE_LANES, LaneBook, largest_batch, ring_plan
+from fleet.run.lanes import AHEAD, SPARE_LANES, LaneBook, largest_batch, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from preprocess import StreamKey, epoch_order
@@ -26,6 +26,14 @@ def test_a_ring_holds_two_steps_of_the_largest_batch_that_may_be_chosen(runtime:
     made = runtime({"name": "a", "batch_range": [8, 48]}, resources={"ring_samples": 16, "slot_samples": 4})
     assert largest_batch(made.job("a")) == 48
     assert ring_plan(made, 1, 1).samples == 2 * 48 + 4
+
+
+def test_samples_are_made_ahead_for_two_steps_and_for_a_part_of_a_long_ring(runtime: Runtimes) -> None:
+    assert ring_plan(runtime(resources={"ring_samples": 512}), 1, 1).ahead == 512
+    assert ring_plan(runtime(resources={"ring_samples": 2 * AHEAD}), 1, 1).ahead == AHEAD
+    assert ring_plan(runtime(resources={"ring_samples": 64 * AHEAD}), 1, 1).ahead == 4 * AHEAD
+    large = runtime({"name": "a", "batch_size": AHEAD}, resources={"ring_samples": 4 * AHEAD, "slot_samples": 4})
+    assert ring_plan(large, 1, 1).ahead == ring_plan(large, 1, 1).samples == 4 * AHEAD + 4
 
 
 def test_there_is_a_lane_for_each_group_that_can_be_and_one_that_closes(runtime: Runtimes) -> None:

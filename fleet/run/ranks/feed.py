@@ -253,8 +253,8 @@ class BatchFeed:
         """Wait for the samples up to `stop`, giving back those before `start`, however many that are."""
         reader = self._reader
         reader.release(start)
-        while stop - reader.released > reader.samples and not self._closed.is_set():
-            reader.wait(min(start, reader.released + reader.samples), self._timeout, self._closed.is_set)
+        while stop - reader.released > reader.certain and not self._closed.is_set():
+            reader.wait(min(start, reader.released + reader.certain), self._timeout, self._closed.is_set)
             reader.release(start)
         if not self._closed.is_set():
             reader.wait(stop, self._timeout, self._closed.is_set)
