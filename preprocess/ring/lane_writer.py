@@ -162,7 +162,7 @@ class LaneWriter:
     def has_space(self) -> bool:
         """Say whether the next slot may be filled; False also when nobody reads. Does not wait."""
         self._check_open()
-        if self.deserted or self._is_far_ahead:
+        if self.deserted:
             return False
         late = self._late()
         if late and time.monotonic() - self._looked >= _LIVENESS_INTERVAL:
@@ -230,6 +230,9 @@ class LaneWriter:
         return not any(holder.has_released(turns) for holder in self.holders)
 
     def _late(self) -> list[SlotHolder]:
+        """Those on whom the next slot waits: who hold its place, or all where enough lies ready for the foremost."""
+        if self._is_far_ahead:
+            return self.holders
         needed = self._turn + 1 - self._slots // self._makers
         if self._ragged is not None:
             needed = max(needed, self._ragged[1].needed)

@@ -214,6 +214,20 @@ def test_a_killed_reader_is_dropped() -> None:
         write(lane.writer(0, LAYOUT, 2), LAYOUT, 9)
 
 
+@pytest.mark.parametrize("ahead", [None, 8])
+def test_nobody_waits_for_the_only_reader_if_it_was_killed(ahead: int | None) -> None:
+    ring = make_ring(readers=1)
+    lane = ring.lanes[0]
+    lane.open(LAYOUT, [0], 1, ahead=ahead)
+
+    def victim() -> None:
+        lane.reader(0, LAYOUT, 1).wait(4, timeout=20)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(victim):
+        assert 0 < write(lane.writer(0, LAYOUT, 1), LAYOUT, 40) < 40
+
+
 def test_a_killed_writer_is_named() -> None:
     ring = make_ring(readers=1)
     lane = ring.lanes[0]
