@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
+from fleet.coordination.closing import with_closings
 from fleet.coordination.job_book import JobBook
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import Promise
 from fleet.coordination.round import Round, last_formed
 from fleet.coordination.run_account import RunAccount
-from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
@@ -53,7 +53,7 @@ class Ledger(RunAccount):
         self.promises: dict[str, Any] = {}  # the policy's, by job
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
-        self._stop_time, self._seed, self.margin = StopTime(), seed, margin
+        self._seed, self.margin = seed, margin
         self._to_come = list(self.jobs)
 
     # what the books tell
@@ -96,11 +96,12 @@ class Ledger(RunAccount):
         here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
         known = [job for job in here if job.curve is not None]
         fed = {job.name: self.feeds(job.name, alone=True) for job in known}
-        jobs = tuple(job.seen(now, self.longest_forming, fed[job.name], self.lent.most_times) for job in known)
+        jobs = [job.seen(now, self.longest_forming, fed[job.name], self.lent.most_times) for job in known]
         last = last_formed(self.rounds, self.jobs.ahead)
         return State.of(
-            self.cluster, jobs, self.held, last, self.lost_devices, seed=self._seed, time=now,
-            changed=changed, memo=memo, promises=self.promises, margin=self.margin, refined=frozenset(self.refined),
+            self.cluster, with_closings(jobs, self._stop_time), self.held, last, self.lost_devices,
+            seed=self._seed, time=now, changed=changed, memo=memo, promises=self.promises, margin=self.margin,
+            refined=frozenset(self.refined),
         )  # fmt: skip
 
     @property
@@ -332,10 +333,6 @@ class Ledger(RunAccount):
         """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
         devices = self.running.get(job, ())
         self.jobs[job] = self.jobs[job].slowed(rate, self.kinds_of(devices), self.layout(job, devices))
-
-    def was_deaf(self, job: str, seconds: float) -> None:
-        """A job heard of no wish for so long in its last epoch."""
-        self._stop_time.deaf[job] = seconds
 
     def saved(self, job: str, path: str, seconds: float) -> None:
         """A job's checkpoint was written."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.coordination.lent_trainers import LentTrainers
+from fleet.coordination.stop_time import StopTime
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.sample_counts import SampleCounts
 from fleet.scheduling.model.data_path import DataPath
@@ -32,6 +33,7 @@ class RunAccount:
         self.data_path: DataPath | None = None
         self.lent = LentTrainers(lending)
         self.bests: dict[str, Mapping[str, Any] | None] = {}
+        self._stop_time = StopTime()
 
     def session_began(self) -> None:
         """One session more goes on with the run."""
@@ -56,6 +58,10 @@ class RunAccount:
     def best_kept(self, job: str, best: Mapping[str, Any] | None) -> None:
         """A job's best checkpoint is this one from now on; None: it keeps none."""
         self.bests[job] = best
+
+    def was_deaf(self, job: str, seconds: float) -> None:
+        """A job heard of no wish for so long in its last epoch."""
+        self._stop_time.deaf[job] = seconds
 
     def ended(self, overhead: Mapping[str, float]) -> None:
         """The session ended in good order, with these seconds spent on something else than training."""

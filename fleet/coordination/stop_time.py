@@ -1,9 +1,12 @@
-"""How long a run takes to stop, as measured so far."""
+"""How long a run takes to stop, and the ends of epochs, as measured so far."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+NEWEST = 0.3
+"""What the last checkpoint counts in the mean."""
 
 
 @dataclass
@@ -13,14 +16,22 @@ class StopTime:
     Attributes:
         saving: job -> what a checkpoint took.
         deaf: job -> how long it heard of no wish in its last epoch.
+        usual: job -> what a checkpoint takes in the mean.
     """
 
     saving: dict[str, float] = field(default_factory=dict)
     deaf: dict[str, float] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
 
     def saved(self, job: str, seconds: float) -> None:
         """A checkpoint took so long."""
         self.saving[job] = max(self.saving.get(job, 0.0), seconds)
+        before = self.usual.get(job, seconds)
+        self.usual[job] = before + NEWEST * (seconds - before)
+
+    def epoch_end(self, job: str) -> float | None:
+        """What an end of the job's epochs takes, evaluation and checkpoint; None: it has ended none yet."""
+        return max(self.deaf[job], self.usual.get(job, 0.0)) if job in self.deaf else None
 
     def of(self, steps: Mapping[str, float]) -> float:
         """From a wish to stop until all running jobs are saved, where a step of each takes so long.

@@ -63,6 +63,7 @@ class RateCurve:
     _envelopes: dict[int, tuple[Counts, Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _corners: dict[tuple[int, int], Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
     _capped: dict[tuple[float, int], RateCurve] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _held_up: dict[float, RateCurve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.measured:
@@ -146,6 +147,13 @@ class RateCurve:
         """A new curve of a job that is so many times as fast on any number of devices."""
         measured = {count: rate * factor for count, rate in self.measured.items()}
         return replace(self, measured=measured)
+
+    def held_up(self, seconds: float) -> RateCurve:
+        """The curve of a job for which each sample takes so many seconds more, on any number of devices."""
+        if seconds not in self._held_up:
+            measured = {count: 1 / (1 / rate + seconds) for count, rate in self.measured.items()}
+            self._held_up[seconds] = replace(self, measured=measured)
+        return self._held_up[seconds]
 
     @property
     def efficiency(self) -> float | None:

@@ -1,0 +1,71 @@
+"""What ends of epochs take, as policies hear of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fleet.coordination.closing import with_closings
+from fleet.coordination.stop_time import StopTime
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
+from fleet.scheduling.policies import policy
+
+EPOCH = 100.0  # samples; 10 s on one device
+
+
+def job(name: str, data: str = "digits", deadline: float = 100.0) -> JobState:
+    return JobState(name, RateCurve({1: 10.0}, 1), 1, data=data, epoch=EPOCH, remaining=3 * EPOCH, deadline=deadline)
+
+
+def closings(times: StopTime, *jobs: JobState) -> list[float]:
+    """What an end of each job's epochs is thought to take."""
+    return [pytest.approx(EPOCH / found.rate(1) - 10) for found in with_closings(jobs, times)]
+
+
+def test_an_end_takes_the_longer_of_evaluation_and_checkpoint() -> None:
+    times = StopTime()
+    assert times.epoch_end("a") is None
+    times.deaf["a"] = 0.5
+    assert times.epoch_end("a") == 0.5
+    times.saved("a", 2.0)
+    times.saved("a", 1.0)
+    assert times.epoch_end("a") == pytest.approx(1.7), "a mean, in which the last one counts"
+    assert times.saving["a"] == 2.0
+
+
+def test_a_job_that_has_ended_no_epoch_takes_what_others_of_its_data_take() -> None:
+    times = StopTime(deaf={"a": 1.0, "b": 3.0, "c": 9.0})
+    known = (job("a"), job("b"), job("c", "words"))
+    assert closings(times, *known) == [1.0, 3.0, 9.0]
+    assert closings(times, *known, job("new"), job("other", "sounds")) == [1.0, 3.0, 9.0, 2.0, 3.0]
+    assert closings(StopTime(), job("new")) == [0.0]
+
+
+def test_jobs_without_a_deadline_are_left_alone() -> None:
+    free, due = job("a", deadline=math.inf), job("b")
+    found = with_closings((free, due), StopTime(deaf={"a": 1.0, "b": 2.0}))
+    assert found[0] is free and found[1].rate(1) == pytest.approx(EPOCH / 12)
+
+
+def test_a_job_trains_on_as_fast_as_its_rate_says() -> None:
+    held = replace(job("a"), held=1, pace=10.0)
+    (found,) = with_closings([held], StopTime(deaf={"a": 2.0}))
+    assert found.pace == pytest.approx(found.rate(1))
+    (again,) = with_closings([held], StopTime(deaf={"a": 2.0}))
+    assert again.rate is found.rate, "policies know a curve by its identity"
+
+
+@pytest.mark.parametrize("name", ["deadline", "elasticflow"])
+def test_promises_know_of_the_ends_of_epochs(name: str) -> None:
+    """Three epochs of 10 s, and three ends."""
+
+    def promised(deadline: float, closing: float) -> bool:
+        jobs = with_closings([job("a", deadline=deadline)], StopTime(deaf={"a": closing} if closing else {}))
+        return policy(name).plan(State.of(Cluster((1,)), jobs)).admitted == ("a",)
+
+    assert promised(31.0, 0.0) and promised(37.0, 2.0) and not promised(35.0, 2.0)
