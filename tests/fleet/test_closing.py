@@ -24,7 +24,7 @@ def job(name: str, data: str = "digits", deadline: float = 100.0) -> JobState:
 
 def closings(times: StopTime, *jobs: JobState) -> list[float]:
     """What an end of each job's epochs is thought to take."""
-    return [pytest.approx(EPOCH / found.rate(1) - 10) for found in with_closings(jobs, times)]
+    return [round(EPOCH / found.rate(1) - 10, 6) for found in with_closings(jobs, times)]
 
 
 def test_an_end_takes_the_longer_of_evaluation_and_checkpoint() -> None:
