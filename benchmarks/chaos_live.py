@@ -25,7 +25,7 @@ MOST_KILLS = 40
 GOOD_CODES = (DONE, STOPPED)
 ARRIVALS = {"early": 0.0, "middle": 1.0, "late": 2.0}
 """Seconds: the first one has all devices for a while."""
-EPOCHS = {"early": 40, "middle": 24, "late": 16}
+EPOCHS = {"early": 60, "middle": 36, "late": 24}
 WORKERS, BATCH = 6, 2
 RANGE = (6, 48)
 PATIENCE = 300.0
