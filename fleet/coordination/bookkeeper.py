@@ -126,6 +126,7 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))
+            ledger.was_profiled(job, line.get("count", 0), line.get("rate", 0.0))
         case "rates" if line.get("source") != "training":  # those follow from the epochs
             kinds = line.get("kinds") or {"": line["measured"]}
             curves = {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()}
@@ -220,6 +221,8 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
             computed = {int(device): seconds for device, seconds in line.get("computed", {}).items()}
             ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"], computed)
             ledger.was_deaf(job, line.get("deaf", 0.0))
+            if rate := line.get("rate", 0.0):
+                ledger.epoch_took(job, line.get("seconds", 0.0) - ledger.jobs[job].state.epoch / rate)
         case "checkpoint":
             ledger.charged("checkpoint", line.get("seconds", 0.0) * ledger.share(job))
             ledger.saved(job, line["path"], line.get("seconds", 0.0))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NEWEST = 0.3
-"""What the last checkpoint counts in the mean."""
+"""What the last epoch counts in a mean."""
 
 
 @dataclass
@@ -17,21 +17,26 @@ class StopTime:
         saving: job -> what a checkpoint took.
         deaf: job -> how long it heard of no wish in its last epoch.
         usual: job -> what a checkpoint takes in the mean.
+        beside: job -> what an epoch takes in the mean beside its steps and its checkpoint: evaluation, most of all.
     """
 
     saving: dict[str, float] = field(default_factory=dict)
     deaf: dict[str, float] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)
+    beside: dict[str, float] = field(default_factory=dict)
 
     def saved(self, job: str, seconds: float) -> None:
         """A checkpoint took so long."""
         self.saving[job] = max(self.saving.get(job, 0.0), seconds)
-        before = self.usual.get(job, seconds)
-        self.usual[job] = before + NEWEST * (seconds - before)
+        _average(self.usual, job, seconds)
+
+    def ended_epoch(self, job: str, beside: float) -> None:
+        """An epoch took so many seconds beside its steps."""
+        _average(self.beside, job, max(0.0, beside))
 
     def epoch_end(self, job: str) -> float | None:
         """What an end of the job's epochs takes, evaluation and checkpoint; None: it has ended none yet."""
-        return max(self.deaf[job], self.usual.get(job, 0.0)) if job in self.deaf else None
+        return self.beside[job] + self.usual.get(job, 0.0) if job in self.beside else None
 
     def of(self, steps: Mapping[str, float]) -> float:
         """From a wish to stop until all running jobs are saved, where a step of each takes so long.
@@ -41,3 +46,8 @@ class StopTime:
         deafest, longest = max(self.deaf.values(), default=0.0), max(self.saving.values(), default=0.0)
         hearing = max((max(self.deaf.get(job, deafest), seconds) for job, seconds in steps.items()), default=0.0)
         return hearing + sum(self.saving.get(job, longest) for job in steps)
+
+
+def _average(means: dict[str, float], job: str, seconds: float) -> None:
+    before = means.get(job, seconds)
+    means[job] = before + NEWEST * (seconds - before)

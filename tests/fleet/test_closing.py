@@ -1,4 +1,4 @@
-"""What ends of epochs take, as policies hear of it."""
+"""What ends of epochs take, and how fast jobs train beside others, as policies hear of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fleet.coordination.closing import with_closings
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.coordination.newcomer_rates import trained_part
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -27,19 +30,19 @@ def closings(times: StopTime, *jobs: JobState) -> list[float]:
     return [round(EPOCH / found.rate(1) - 10, 6) for found in with_closings(jobs, times)]
 
 
-def test_an_end_takes_the_longer_of_evaluation_and_checkpoint() -> None:
+def test_an_end_takes_what_evaluation_and_checkpoint_take_in_the_mean() -> None:
     times = StopTime()
-    assert times.epoch_end("a") is None
-    times.deaf["a"] = 0.5
-    assert times.epoch_end("a") == 0.5
     times.saved("a", 2.0)
     times.saved("a", 1.0)
-    assert times.epoch_end("a") == pytest.approx(1.7), "a mean, in which the last one counts"
-    assert times.saving["a"] == 2.0
+    assert times.epoch_end("a") is None and times.saving["a"] == 2.0
+    times.ended_epoch("a", -3.0)
+    assert times.epoch_end("a") == pytest.approx(1.7), "a mean, in which the last one counts; it began in its midst"
+    times.ended_epoch("a", 1.0)
+    assert times.epoch_end("a") == pytest.approx(2.0)
 
 
 def test_a_job_that_has_ended_no_epoch_takes_what_others_of_its_data_take() -> None:
-    times = StopTime(deaf={"a": 1.0, "b": 3.0, "c": 9.0})
+    times = StopTime(beside={"a": 1.0, "b": 3.0, "c": 9.0})
     known = (job("a"), job("b"), job("c", "words"))
     assert closings(times, *known) == [1.0, 3.0, 9.0]
     assert closings(times, *known, job("new"), job("other", "sounds")) == [1.0, 3.0, 9.0, 2.0, 3.0]
@@ -48,16 +51,30 @@ def test_a_job_that_has_ended_no_epoch_takes_what_others_of_its_data_take() -> N
 
 def test_jobs_without_a_deadline_are_left_alone() -> None:
     free, due = job("a", deadline=math.inf), job("b")
-    found = with_closings((free, due), StopTime(deaf={"a": 1.0, "b": 2.0}))
+    found = with_closings((free, due), StopTime(beside={"a": 1.0, "b": 2.0}))
     assert found[0] is free and found[1].rate(1) == pytest.approx(EPOCH / 12)
 
 
 def test_a_job_trains_on_as_fast_as_its_rate_says() -> None:
     held = replace(job("a"), held=1, pace=10.0)
-    (found,) = with_closings([held], StopTime(deaf={"a": 2.0}))
+    (found,) = with_closings([held], StopTime(beside={"a": 2.0}))
     assert found.pace == pytest.approx(found.rate(1))
-    (again,) = with_closings([held], StopTime(deaf={"a": 2.0}))
+    (again,) = with_closings([held], StopTime(beside={"a": 2.0}))
     assert again.rate is found.rate, "policies know a curve by its identity"
+
+
+def test_newcomers_are_thought_to_be_as_much_slower_than_measured_as_others_are() -> None:
+    names = {"new": 0, "a": 1, "b": 2, "c": 3, "slow": 2}
+    states = [replace(job(name), epochs=epochs) for name, epochs in names.items()]
+    books = Ledger(Cluster((1,)), [JobRecord.of(state, "digits/0") for state in states], seed=0)
+    assert trained_part(books) == 1.0
+    for name in names:
+        books.was_profiled(name, 1, 40.0)
+    assert trained_part(books) == 0.25, "of those that have trained two epochs, whose rate is 10"
+    for name in ("b", "c"):
+        books.was_profiled(name, 2, 1.0)
+        books.was_profiled(name, 1, 5.0)
+    assert trained_part(books) == 1.0, "nobody is thought to be faster than measured"
 
 
 @pytest.mark.parametrize("name", ["deadline", "elasticflow"])
@@ -65,7 +82,7 @@ def test_promises_know_of_the_ends_of_epochs(name: str) -> None:
     """Three epochs of 10 s, and three ends."""
 
     def promised(deadline: float, closing: float) -> bool:
-        jobs = with_closings([job("a", deadline=deadline)], StopTime(deaf={"a": closing} if closing else {}))
+        jobs = with_closings([job("a", deadline=deadline)], StopTime(beside={"a": closing} if closing else {}))
         return policy(name).plan(State.of(Cluster((1,)), jobs)).admitted == ("a",)
 
     assert promised(31.0, 0.0) and promised(37.0, 2.0) and not promised(35.0, 2.0)
