@@ -126,7 +126,6 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))
-            ledger.was_profiled(job, line.get("count", 0), line.get("rate", 0.0))
         case "rates" if line.get("source") != "training":  # those follow from the epochs
             kinds = line.get("kinds") or {"": line["measured"]}
             curves = {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()}

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import median
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Executor, Measured, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
 from fleet.scheduling.model.rates import RateCurve
 
-SEEN = 2
-"""Epochs after which a job's rate is that of its training."""
 SPARE_SECONDS = 60.0
 """So much sooner than its deadline a promised job must be done at its pace, to give its devices away for a while."""
 
@@ -79,7 +75,6 @@ class NewcomerRates:
     def _rate(self, job: JobRecord) -> None:
         rates, self._rates = self._rates, {}
         curve = RateCurve(rates, per_node=self._ledger.cluster.per_node(self._kind), workers=job.limit)
-        curve = curve.scaled(trained_part(self._ledger))
         self._books.record_rates(job.name, self._ledger.completed({self._kind: curve}), "profile")
 
     def _free_of_one_kind(self) -> list[int]:
@@ -102,13 +97,3 @@ class NewcomerRates:
         spare = {job.name: job.state.deadline - job.expected_end for job in running}
         chosen = max(spare, key=lambda name: spare[name], default="")
         return chosen if spare.get(chosen, -math.inf) >= SPARE_SECONDS else ""
-
-
-def trained_part(ledger: Ledger) -> float:
-    """How fast jobs train in the median, as a part of what was measured before they trained; 1 if nobody knows.
-
-    Where trainers share cores, a job that is measured has more of them than later: who makes room for it waits.
-    """
-    jobs = [(job, ledger.profiled[job.name]) for job in ledger.jobs.values() if job.name in ledger.profiled]
-    parts = [job.curve(1) / rate for job, rate in jobs if job.curve is not None and job.epoch >= SEEN]
-    return min(1.0, median(parts)) if parts else 1.0

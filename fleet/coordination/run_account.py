@@ -24,7 +24,6 @@ class RunAccount:
         data_path: what preprocessors can make; None: nobody knows.
         lent: trainers that prepare samples.
         bests: job -> its best checkpoint that is kept; None: none is.
-        profiled: job -> samples/s on one device while it was measured, before it trained.
     """
 
     def __init__(self, lending: Lending = NONE) -> None:
@@ -35,7 +34,6 @@ class RunAccount:
         self.lent = LentTrainers(lending)
         self.bests: dict[str, Mapping[str, Any] | None] = {}
         self._stop_time = StopTime()
-        self.profiled: dict[str, float] = {}
 
     def session_began(self) -> None:
         """One session more goes on with the run."""
@@ -60,11 +58,6 @@ class RunAccount:
     def best_kept(self, job: str, best: Mapping[str, Any] | None) -> None:
         """A job's best checkpoint is this one from now on; None: it keeps none."""
         self.bests[job] = best
-
-    def was_profiled(self, job: str, count: int, rate: float) -> None:
-        """A job was measured on so many devices."""
-        if count == 1 and rate > 0:
-            self.profiled[job] = rate
 
     def epoch_took(self, job: str, beside: float) -> None:
         """A job's epoch took so many seconds beside its steps."""

@@ -1,4 +1,4 @@
-"""What ends of epochs take, and how fast jobs train beside others, as policies hear of it."""
+"""What ends of epochs take, as policies hear of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from dataclasses import replace
 import pytest
 
 from fleet.coordination.closing import with_closings
-from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.newcomer_rates import trained_part
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -61,20 +58,6 @@ def test_a_job_trains_on_as_fast_as_its_rate_says() -> None:
     assert found.pace == pytest.approx(found.rate(1))
     (again,) = with_closings([held], StopTime(beside={"a": 2.0}))
     assert again.rate is found.rate, "policies know a curve by its identity"
-
-
-def test_newcomers_are_thought_to_be_as_much_slower_than_measured_as_others_are() -> None:
-    names = {"new": 0, "a": 1, "b": 2, "c": 3, "slow": 2}
-    states = [replace(job(name), epochs=epochs) for name, epochs in names.items()]
-    books = Ledger(Cluster((1,)), [JobRecord.of(state, "digits/0") for state in states], seed=0)
-    assert trained_part(books) == 1.0
-    for name in names:
-        books.was_profiled(name, 1, 40.0)
-    assert trained_part(books) == 0.25, "of those that have trained two epochs, whose rate is 10"
-    for name in ("b", "c"):
-        books.was_profiled(name, 2, 1.0)
-        books.was_profiled(name, 1, 5.0)
-    assert trained_part(books) == 1.0, "nobody is thought to be faster than measured"
 
 
 @pytest.mark.parametrize("name", ["deadline", "elasticflow"])
