@@ -36,7 +36,9 @@ SLACK = (1.2, 8.0)
 EPOCH_SECONDS, SLOW_SECONDS = 0.6, 0.15
 PATIENCE, POLL = 900.0, 0.05
 BORDER, SEEN = 0.1, 3
-POLICY = {"name": "elasticflow", "parameters": {"slot": 1.0}}
+ADDED_SAMPLES = 2560
+"""Of an epoch of those that are added: so a tenth of what they take is longer than a slot of the policy."""
+POLICY = {"name": "elasticflow", "parameters": {"slot": 0.25}}
 
 
 @dataclass
@@ -223,7 +225,7 @@ class _Added:
 def _added(folder: Path, count: int) -> list[_Added]:
     """Add networks to a run, one after another; deadlines lie a tenth away from the border, or more."""
     folder.mkdir()
-    task = {"name": "benchmarks.timed_tasks:Steady", "arguments": {"samples": 640}}
+    task = {"name": "benchmarks.timed_tasks:Steady", "arguments": {"samples": ADDED_SAMPLES}}
     others = [_job(f"other-{number}", task, 2, 5000, 0.0, None) for number in range(2)]
     run, draw, found = _started(folder, others), random.Random("deadlines-live/added"), list[_Added]()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_TRAINER, AddJob
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.rank import Rank
-from fleet.run.stages.newcomers import Newcomers
+from fleet.run.stages.newcomers import TRAINED, Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import rate_jobs
 from fleet.run_directory.added_jobs import AddedJobs
@@ -71,6 +72,21 @@ def test_a_job_that_no_file_knows_is_guessed_by_the_work_of_the_others(run: Open
     rates = last(run, "rates")
     assert (rates["job"], rates["source"]) == ("late", "guessed")
     assert rates["measured"] == {"1": 75.0}, "it is as large as a and b, which train 100 and 50 samples/s"
+
+
+@pytest.mark.parametrize(
+    ("trained", "more", "source"),
+    [(TRAINED, {}, "alike"), (TRAINED - 1, {}, "guessed"), (9, {"batch_size": 2}, "guessed")],
+)
+def test_one_with_a_deadline_is_as_fast_as_one_alike_that_has_trained(
+    run: Opened, offer: Offer, trained: int, more: dict[str, Any], source: str
+) -> None:
+    b = run.books.ledger.jobs["b"]
+    run.books.ledger.added(replace(b, state=b.state.changed(epochs=trained)))
+    offer(deadline=60.0, **more)
+    rates = last(run, "rates")
+    assert (rates["job"], rates["source"]) == ("late", source)
+    assert source == "guessed" or rates["measured"] == {"1": 50.0}
 
 
 def test_a_verdict_is_asked_for_a_deadline_alone_and_outlasts_the_run(run: Opened, offer: Offer) -> None:

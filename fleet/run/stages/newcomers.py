@@ -27,6 +27,8 @@ from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_problems
 
 SECONDS_BETWEEN_LOOKS = 1.0
+TRAINED = 2
+"""Epochs after which a job's rates are those of its training."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,26 @@ class Newcomers:
         books = self._opened.books
         record = record_of(job, runtime, self._rank.cluster, books.batches, books.clock)
         known = {kind: rates for kind, each in self._opened.ready.known.items() if (rates := each.of(runtime, name))}
+        alike = {} if job.deadline is None or known else self._alike(runtime, name)
+        if alike:
+            return _Newcomer(job, runtime, size, record, alike, "alike")
         if job.deadline is not None and not known and runtime.rehearsal is None:
             return _Newcomer(job, runtime, size, record, {}, "profile")  # nothing is promised by a guess
         guessed = {next(iter(self._opened.ready.known)): {1: guess(self._opened, size)}}
         curves = {kind: self._curve(job, kind, rates) for kind, rates in (known or guessed).items()}
         return _Newcomer(job, runtime, size, record, self._ledger.completed(curves), "file" if known else "guessed")
+
+    def _alike(self, runtime: Runtime, name: str) -> Mapping[str, RateCurve]:
+        """By kind, how fast the last job of the run trains that is as this one would be; empty: none has for so long.
+
+        Training tells more than a measurement: where trainers share cores, who makes room for that waits meanwhile.
+        """
+        own = runtime.fingerprint(name, "")
+        for other in reversed(list(self._ledger.jobs.values())):
+            has_trained = other.epoch >= TRAINED and not other.guessed and bool(other.curves)
+            if has_trained and runtime.fingerprint(other.name, "") == own:
+                return other.curves
+        return {}
 
     def _take_in(self, new: _Newcomer) -> None:
         """Let everybody know, the run directory first."""
