@@ -100,7 +100,7 @@ OTHERS = {
     "places far ahead": Mutant(
         "samples that nobody wants are not waited for",
         FEED,
-        "reader.wait(min(start, reader.released + reader.samples), self._timeout, self._closed.is_set)",
+        "reader.wait(min(start, reader.released + reader.certain), self._timeout, self._closed.is_set)",
     ),
     "samples of others": Mutant(
         "others' samples are not waited for",
