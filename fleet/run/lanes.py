@@ -16,10 +16,10 @@ from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes,
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
-AHEAD = 1024
-"""At least so many samples are made before the foremost reader wants them, and at least"""
-PART_AHEAD = 16
-"""a part of the ring: the rest is for readers that fall back. What is made and not read is lost when a lane closes."""
+AHEAD, PART_AHEAD = 1024, 16
+"""So many samples may lie ready for the foremost reader, or this part of the ring where that is more: the rest is for
+readers that fall back. What is made and not read is lost when a lane closes.
+"""
 
 
 @dataclass(frozen=True)
