@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
@@ -71,10 +71,13 @@ class LaneBook:
     Args:
         rank: whose runtime tells of jobs and data.
         ring: the plan of every node's.
+        awaited_from: says from which epoch of a stream on others than these jobs read it, see `AwaitedEpochs`.
     """
 
-    def __init__(self, rank: Rank, ring: RingPlan) -> None:
-        self._rank, self._ring = rank, ring
+    def __init__(
+        self, rank: Rank, ring: RingPlan, awaited_from: Callable[[StreamKey, Collection[str]], int | None]
+    ) -> None:
+        self._rank, self._ring, self._awaited_from = rank, ring, awaited_from
         self._generation = 0
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
@@ -90,7 +93,7 @@ class LaneBook:
             place = own.length
         return StreamPlace(StreamKey(data_key(spec), spec.order_seed, epoch), place)
 
-    def lane(self, number: int, first: StreamPlace, jobs: Iterable[str], readers: tuple[int, ...]) -> LaneSpec:
+    def lane(self, number: int, first: StreamPlace, jobs: Collection[str], readers: tuple[int, ...]) -> LaneSpec:
         """The opening of lane `number` that begins at `first`."""
         facts = self._rank.runtime.facts[first.key.data]
         tail = max(self._tail(job, first.key.epoch) for job in jobs)
@@ -100,7 +103,8 @@ class LaneBook:
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
         divided = divides(self._rank.runtime, first.key.data, self._ring.writers)
-        return replace(spec, divided=divided, blocks=facts.blocks, ahead=self._ring.ahead)
+        awaited = self._awaited_from(first.key, jobs)
+        return replace(spec, divided=divided, blocks=facts.blocks, ahead=self._ring.ahead, awaited_from=awaited)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         """How many samples the job reads from one (epoch, step) to another; the head that pads epochs counts again."""

@@ -13,16 +13,18 @@ from fleet.spec.values import LARGEST_COUNT, Count, Device, Name, NotNegative, P
 
 
 class Store(Section):
-    """Where prepared samples are kept for all seeds and epochs, on each node. Which are kept changes no result."""
+    """Where prepared samples are kept for all seeds and epochs, and finished ones for epochs that come again, on each
+    node. Which are kept changes no result.
+    """
 
     memory: NotNegative | None = Field(
         default=None,
         description="GiB of a node's memory; null: at most half of what is free once the rings are there, and no more "
-        "than the samples take; 0: none are kept in memory.",
+        "than the samples take; 0: none are kept in memory. Finished samples have what prepared ones leave.",
         examples=[64],
     )
     disk: NotNegative = Field(
-        default=0.0, description="GiB of a node's disk, for what memory cannot hold.", examples=[500]
+        default=0.0, description="GiB of a node's disk, for prepared ones that memory cannot hold.", examples=[500]
     )
     path: Text | None = Field(
         default=None,

@@ -40,6 +40,7 @@ class Dataset:
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
         orders: the orders of its epochs.
+        keeps_finished: finished samples may be kept: they are more than copies of what the source has.
 
     Args:
         spec: what to open.
@@ -63,6 +64,8 @@ class Dataset:
         if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
+        copied = self._preparations[TRAIN].copy is not None
+        self.keeps_finished = not (copied or self.layout.is_ragged or spec.store is False)
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
         blocks = block_order(self.train_source, spec.order, spec.name, held_out)

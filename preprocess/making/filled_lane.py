@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
 from preprocess.ring.lane_writer import LaneWriter, Slot
@@ -14,6 +16,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
+from preprocess.store.finished import FinishedSamples, SlotPortion
 from preprocess.store.sample_store import SampleStore
 
 
@@ -26,12 +29,14 @@ class LaneContents:
         dataset: makes it.
         portions: whose the samples of each slot are, where makers fill slots together; else None.
         store: keeps what this preprocessor has prepared, if anything is kept.
+        finished: keeps what it has finished, if anything is kept.
     """
 
     spec: LaneSpec
     dataset: Dataset
     portions: LanePortions | None = None
     store: SampleStore | None = None
+    finished: FinishedSamples | None = None
 
 
 class FilledLane:
@@ -62,7 +67,8 @@ class FilledLane:
         self.closing = self.is_over = False
         self.packed = PackedBytes()
         self._ring, self._index, self._next_node, self._patience = ring, index, next_node, patience
-        self._dataset, self._portions, self._store = filling.dataset, filling.portions, filling.store
+        self._dataset, self._portions = filling.dataset, filling.portions
+        self._store, self._finished = filling.store, filling.finished
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
         self._remote: RemoteNode | None = None  # until it has left
@@ -89,8 +95,9 @@ class FilledLane:
         if self.closing and self._writer is not None and self._remote is None:
             self._writer.close()
             self.is_over = True
-            if self._store is not None:
-                self._store.close(self.spec.lane)
+            for keeper in (self._store, self._finished):
+                if keeper is not None:
+                    keeper.close(self.spec.lane)
 
     @property
     def is_deserted(self) -> bool:
@@ -118,7 +125,36 @@ class FilledLane:
         return made
 
     def _filling(self, slot: Slot) -> Iterator[int]:
-        """Make a slot's samples, or this preprocessor's part of them; yields how many are made, after each."""
+        """Copy or make a slot's samples, or this preprocessor's part of them; yields how many lie there."""
+        if self._finished is None:
+            yield from self._making(slot)
+            return
+        portion = self._portion(slot)
+        if self._finished.copy(portion):
+            self._settle(portion, slot.sequence)
+            yield len(portion.rows)
+        else:
+            yield from self._making(slot)
+            self._finished.keep(portion)
+
+    def _portion(self, slot: Slot) -> SlotPortion:
+        """This preprocessor's part of a slot: all up to the lane's end, where no other maker has one."""
+        if self._portions is None:
+            end = self.spec.itinerary.end
+            rows = np.arange(slot.stop - slot.start if end is None else min(slot.stop, end) - slot.start)
+        else:
+            rows, _ = self._portions.portion(self._index, slot.sequence)
+        return SlotPortion(self.spec, slot.start, rows, slot.inputs, slot.targets)
+
+    def _settle(self, portion: SlotPortion, sequence: int) -> None:
+        """Let the store know that the lane has carried its samples, though they were not asked for."""
+        if self._store is not None and self._portions is not None:
+            _, keys = self._portions.portion(self._index, sequence)
+            for span, own in portion.spans():
+                self._store.settle(self.spec.lane, span.epoch, keys[own])
+
+    def _making(self, slot: Slot) -> Iterator[int]:
+        """Make them; yields how many are made, after each."""
         itinerary, seed = self.spec.itinerary, self.spec.stream.seed
         if self._portions is None:
             return self._dataset.fill(itinerary, seed, slot.start, slot.inputs, slot.targets)
@@ -149,3 +185,5 @@ class FilledLane:
             self._writer.add_holder(self._remote)
         if self._store is not None and self._portions is not None:
             self._store.open(self.spec, self._portions)
+        if self._finished is not None:
+            self._finished.open(self.spec)

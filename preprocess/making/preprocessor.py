@@ -21,6 +21,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import LaneError
 from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
+from preprocess.store.finished import FinishedSamples
 from preprocess.store.sample_store import SampleStore, StoreStatistics
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ class PreprocessorStatistics:
     """What a preprocessor has done so far.
 
     Attributes:
-        samples: samples made.
-        samples_of_lane: samples made, by lane.
+        samples: samples laid into lanes.
+        samples_of_lane: these by lane.
         sent: slots that were sent to other nodes, by (lane, node).
         stores: what the stores have done, by data set.
-        samples_of_data: samples made, by data set.
+        samples_of_data: samples laid into lanes, by data set.
         packed: bytes that ragged samples took in this node's ring, and padding among them, by data set.
+        copied: finished samples that were kept, and copied instead of made, by data set.
     """
 
     samples: int
@@ -46,11 +48,13 @@ class PreprocessorStatistics:
     stores: Mapping[str, StoreStatistics] = field(default_factory=dict)
     samples_of_data: Mapping[str, int] = field(default_factory=dict)
     packed: Mapping[str, PackedBytes] = field(default_factory=dict)
+    copied: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def prepared(self) -> dict[str, int]:
-        """Samples that were read and prepared, by data set; without a store these are all that were made."""
-        return {**self.samples_of_data, **{name: store.prepared for name, store in self.stores.items()}}
+        """Samples that were read and prepared, by data set; all that no store had, neither prepared nor finished."""
+        made = {name: count - self.copied.get(name, 0) for name, count in self.samples_of_data.items()}
+        return {**made, **{name: store.prepared for name, store in self.stores.items()}}
 
 
 class Preprocessor:
@@ -67,6 +71,7 @@ class Preprocessor:
         comm: communicator for slots and nothing else; None if all is on one node.
         patience: seconds that a lane may take to be opened on this node.
         stores: by data set, what keeps prepared samples, for lanes whose makers fill slots together.
+        finished: keeps finished samples; None: none are.
     """
 
     def __init__(
@@ -78,12 +83,13 @@ class Preprocessor:
         comm: MPI.Comm | None = None,
         patience: float = 60.0,
         stores: Mapping[str, SampleStore] | None = None,
+        finished: FinishedSamples | None = None,
     ) -> None:
         if not 0 <= index < ring.shape.writers:
             raise ValueError(f"preprocessor {index}: this ring is for {ring.shape.writers} of them")
         self._ring, self._index, self._datasets = ring, index, datasets
         self._nodes, self._comm, self._patience = nodes, comm, patience
-        self._stores = dict(stores or {})
+        self._stores, self._finished = dict(stores or {}), finished
         self._lanes: dict[int, list[FilledLane]] = {}
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
@@ -98,7 +104,10 @@ class Preprocessor:
         by_lane = dict(self._samples_of_lane)
         stores = {name: store.statistics for name, store in self._stores.items()}
         by_data, packed = dict(self._samples_of_data), dict(self._packed)
-        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores, by_data, packed)
+        copied = dict(self._finished.copied) if self._finished is not None else {}
+        return PreprocessorStatistics(
+            sum(by_lane.values()), by_lane, self._sent.totals, stores, by_data, packed, copied
+        )
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -119,7 +128,8 @@ class Preprocessor:
         portions, store = self._portions(spec, dataset), self._stores.get(dataset.name)
         portion = None if portions is None else MakerPortion(portions, self._index)
         next_node = partial(self._next_node, portion=portion)
-        filling = LaneContents(spec, dataset, portions, store if spec.divided else None)
+        finished = self._finished if dataset.keeps_finished else None
+        filling = LaneContents(spec, dataset, portions, store if spec.divided else None, finished)
         filled = FilledLane(self._ring, self._index, filling, next_node, self._patience)
         self._lanes[spec.lane] = [*waiting, filled]
 

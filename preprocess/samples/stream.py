@@ -131,6 +131,8 @@ class LaneSpec:
         divided: every slot is made by all makers, each the samples that it owns, see `preprocess.samples.owners`: so
             each can keep what it has prepared of them.
         blocks: the order of each epoch, where it goes by blocks.
+        awaited_from: the first epoch of the stream that others, who do not read this lane, have yet to read; None:
+            there are none.
     """
 
     lane: int
@@ -144,6 +146,7 @@ class LaneSpec:
     divided: bool = False
     blocks: BlockOrder | None = None
     ahead: int | None = None
+    awaited_from: int | None = None
 
     def is_made_by(self, maker: int) -> bool:
         """Say whether a preprocessor fills a part of it."""

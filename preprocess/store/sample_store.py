@@ -82,6 +82,9 @@ class SampleStore:
         keeping: whose samples it keeps, and for what.
         tell: called with a sentence where something of the store can't be used; nothing else changes.
         clock: seconds.
+
+    Attributes:
+        memory: bytes of it that it may take.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class SampleStore:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.memory = budget.memory
         self._own = OwnKeys(samples, keeping.writers, keeping.number, orders.blocks)
         self._lanes = LaneFutures(self._own, orders, keeping.lanes)
         self._layout, self._tell, self._clock = layout, tell, clock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,105 +18,22 @@ from preprocess import (
     DatasetSpec,
     Itinerary,
     LaneReader,
-    LaneSpec,
     Preprocessor,
-    Ring,
-    RingShape,
     SampleStore,
     SourceSpec,
     StoreBudget,
-    StreamKey,
     is_divided,
     is_worth_keeping,
-    lane_bytes,
-    open_stores,
     throughput,
 )
 from preprocess.store.blocks import BlockAllocator
 from preprocess.store.sample_store import Keeping
-
-SLOT, WRITERS, LANES = 8, 3, 4
-RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
-FIXED: tuple[Any, ...] = ({"resize": {"shortest": 30}}, {"center_crop": {"size": 24}})
-
-
-def opened(pictures: Path, **more: Any) -> Dataset:
-    source, held_out = (SourceSpec("image_folder", {"path": str(pictures / part)}) for part in ("train", "held_out"))
-    return Dataset(DatasetSpec("pictures", source, held_out, RANDOM, FIXED, **more))
+from tests.preprocess.support.keeping_team import LANES, SLOT, WRITERS, Team, assert_same, expected, opened, whole
 
 
 @pytest.fixture(scope="module")
 def dataset(pictures: Path) -> Dataset:
     return opened(pictures)
-
-
-class Team:
-    """The preprocessors of a ring in this process, each with its stores."""
-
-    def __init__(self, dataset: Dataset, budget: StoreBudget, working: Sequence[int] = range(WRITERS)) -> None:
-        self.dataset, self.working = dataset, tuple(working)
-        shape = RingShape(LANES, lane_bytes(dataset.layout, 64, SLOT, WRITERS), SLOT, LANES, WRITERS)
-        self.ring, self.told = Ring.forked(shape), list[str]()
-        self.generation = 0
-        self.stores: list[dict[str, SampleStore]] = []
-        self.members = []
-        for number in range(WRITERS):
-            self.stores.append(open_stores({"pictures": dataset}, budget, shape, number, self.told.append))
-            self.members.append(Preprocessor(self.ring, number, {"pictures": dataset}, stores=self.stores[-1]))
-
-    @property
-    def prepared(self) -> int:
-        return sum(store["pictures"].statistics.prepared for store in self.stores if store)
-
-    def open(self, lane: int, seed: int, itinerary: Itinerary, makers: tuple[int, ...] = ()) -> LaneReader:
-        """Open a lane that this process reads as reader `lane`."""
-        self.generation += 1
-        key = StreamKey("pictures", seed, itinerary.first_epoch)
-        spec = LaneSpec(
-            lane, self.generation, key, itinerary, self.dataset.layout, ((lane,),), None, makers, divided=True
-        )
-        self.ring.lanes[lane].open(
-            spec.layout, (lane,), spec.generation, makers=spec.makers, divided=spec.divided, timeout=5
-        )
-        for member in self.members:
-            if spec.is_made_by(member.index):
-                member.open_lane(spec)
-        return self.ring.lanes[lane].reader(lane, spec.layout, spec.generation)
-
-    def read(self, reader: LaneReader, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The next samples of a lane."""
-        start = reader.released
-        parts = []
-        for begin in range(start, start + count, SLOT):
-            end = min(begin + SLOT, start + count)
-            if reader.available < end:
-                while sum(member.step() for member in self.members):
-                    pass
-                assert reader.wait(end, timeout=1)
-            parts.append(reader.take(np.arange(begin, end)))
-            reader.release(end)
-        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-
-    def close(self, lane: int, reader: LaneReader) -> None:
-        reader.leave()
-        for member in self.members:
-            member.close_lane(lane)
-
-
-def expected(dataset: Dataset, itinerary: Itinerary, seed: int, start: int, count: int) -> tuple[Any, Any]:
-    inputs, targets = dataset.layout.empty(count)
-    for _ in dataset.fill(itinerary, seed, start, inputs, targets):
-        pass
-    return inputs, targets
-
-
-def assert_same(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> None:
-    for one, other in zip(found, wanted):
-        assert np.array_equal(one, other)
-
-
-def whole(dataset: Dataset, **more: Any) -> Itinerary:
-    return Itinerary(dataset.length, 5, dataset.held_out, **more)
 
 
 def test_each_sample_is_prepared_once_whatever_the_seeds_and_epochs(dataset: Dataset) -> None:

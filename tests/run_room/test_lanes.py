@@ -14,6 +14,13 @@ Runtimes = Callable[..., Runtime]
 SAMPLES, HELD_OUT = 50, 10  # of the data set
 
 
+def book_of(rank: Rank, trainers: int = 1) -> LaneBook:
+    """The book of a rank whose streams are awaited by nobody but those of seed 5, from epoch 3 on."""
+    return LaneBook(
+        rank, ring_plan(rank.runtime, trainers, 1), lambda key, jobs: 3 if key.seed == 5 and "c" not in jobs else None
+    )
+
+
 def test_a_ring_holds_two_steps_of_the_largest_batch(runtime: Runtimes) -> None:
     small = runtime(resources={"ring_samples": 16, "slot_samples": 4})
     large = runtime({"name": "a"}, {"name": "b", "batch_size": 40}, resources={"ring_samples": 16, "slot_samples": 4})
@@ -50,7 +57,7 @@ def test_a_job_s_place_is_its_stream_and_the_first_sample_of_its_step(
     rank: Callable[..., Rank], runtime: Runtimes
 ) -> None:
     me = rank(runtime({"name": "a", "seed": 5}))  # a step is 8 samples, an epoch of 50 has 7
-    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    book = book_of(me)
     assert book.place_of("a", 2, 3).key == StreamKey("numbers", 5, 2)
     assert [book.place_of("a", 2, step).place for step in (0, 3, 6)] == [0, 24, 48]
     assert book.place_of("a", 2, 7).place == SAMPLES, "only the held-out ones are left"
@@ -58,7 +65,7 @@ def test_a_job_s_place_is_its_stream_and_the_first_sample_of_its_step(
 
 def test_a_job_that_gets_another_batch_lies_elsewhere(rank: Callable[..., Rank], runtime: Runtimes) -> None:
     me = rank(runtime({"name": "a"}))
-    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    book = book_of(me)
     me.runtime = me.runtime.with_batch("a", 2)
     assert book.place_of("a", 0, 3).place == 12
 
@@ -67,7 +74,7 @@ def test_a_job_reads_the_samples_of_its_steps_and_the_held_out_ones_of_epochs_th
     rank: Callable[..., Rank], runtime: Runtimes
 ) -> None:
     me = rank(runtime({"name": "a", "virtual_workers": 4, "batch_size": 3}))  # steps of 12, and a last one of 4
-    book, padded = LaneBook(me, ring_plan(me.runtime, 1, 1)), 52
+    book, padded = book_of(me), 52
     assert book.samples_between("a", (1, 2), (1, 2)) == 0
     assert book.samples_between("a", (1, 1), (1, 3)) == 24
     assert book.samples_between("a", (0, 0), (0, 5)) == padded, "it left before it was evaluated"
@@ -79,7 +86,7 @@ def test_a_lane_s_tail_pads_the_job_that_needs_most(
     rank: Callable[..., Rank], runtime: Runtimes, cluster: Callable[..., ClusterMap]
 ) -> None:
     me = rank(runtime({"name": "a"}, {"name": "b", "virtual_workers": 4}), cluster(trainers=3, nodes=2))
-    book = LaneBook(me, ring_plan(me.runtime, 3, 1))
+    book = book_of(me, 3)
     first = book.place_of("a", 1, 0)
     lane = book.lane(0, first, ["a", "b"], readers=(1, 3))
     assert lane.itinerary.tail == 2, "b's four virtual workers have 13 samples each"
@@ -89,14 +96,21 @@ def test_a_lane_s_tail_pads_the_job_that_needs_most(
 
 def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank]) -> None:
     me = rank()
-    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    book = book_of(me)
     first = book.place_of("net", 0, 0)
     assert book.lane(0, first, ["net"], (1,)).generation < book.lane(0, first, ["net"], (1,)).generation
 
 
+def test_a_lane_says_from_which_epoch_on_others_await_its_stream(rank: Callable[..., Rank], runtime: Runtimes) -> None:
+    me = rank(runtime({"name": "a", "seed": 5}, {"name": "b", "seed": 6}, {"name": "c", "seed": 5}))
+    book = book_of(me)
+    lanes = [book.lane(0, book.place_of(job, 0, 0), [job], (1,)) for job in "abc"]
+    assert [lane.awaited_from for lane in lanes] == [3, None, None]
+
+
 def test_a_job_with_a_part_of_its_own_lies_where_its_samples_pass(rank: Callable[..., Rank], runtime: Runtimes) -> None:
     me = rank(runtime({"name": "a", "seed": 5}, {"name": "b", "seed": 5, "subset": list(range(0, SAMPLES, 2))}))
-    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    book = book_of(me)
     order = epoch_order(SAMPLES, 5, 2).tolist()
     own = [place for place, sample in enumerate(order) if sample % 2 == 0]
     places = [book.place_of("b", 2, step) for step in range(5)]  # 25 samples, 8 a step

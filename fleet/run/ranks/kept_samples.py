@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fleet.machine.standard_error import tell
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import Ring, SampleStore, StoreBudget, is_divided, open_stores
+from preprocess import FinishedSamples, Ring, SampleStore, StoreBudget, is_divided, open_stores
 from preprocess.making.worth import bytes_of_prepared
 from preprocess.store.free_memory import memory_to_keep_samples
 
@@ -33,16 +35,25 @@ def _has_own(runtime: Runtime, data: str, writers: int) -> bool:
     return runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers, facts.blocks)
 
 
-def stores_of(rank: Rank, ring: Ring, number: int) -> dict[str, SampleStore]:
-    """What the preprocessor of that number keeps, by data set, on this rank's node; the node's ring is there."""
+@dataclass(frozen=True)
+class Kept:
+    """What a preprocessor keeps of samples: prepared ones by data set, and finished ones, if any."""
+
+    stores: Mapping[str, SampleStore]
+    finished: FinishedSamples | None
+
+
+def kept_of(rank: Rank, ring: Ring, number: int) -> Kept:
+    """What the preprocessor of that number keeps on this rank's node, whose ring is there; finished samples have the
+    memory that prepared ones leave.
+    """
+    if rank.runtime.rehearsal is not None:
+        return Kept({}, None)
     kept = {name: data for name, data in rank.datasets.items() if keeps(rank.runtime, name, ring.shape.writers)}
-    if not kept:
-        return {}
-    here = rank.cluster.places[rank.number].node
-    others = sum(place.node == here for place in rank.cluster.preprocessors)
-    return open_stores(
-        kept, _budget(rank, others), ring.shape, number, lambda text: tell(f"rank {rank.number}: {text}")
-    )
+    budget = _budget(rank, max(1, _neighbours(rank)))
+    stores = open_stores(kept, budget, ring.shape, number, lambda text: tell(f"rank {rank.number}: {text}"))
+    left = budget.memory - sum(store.memory for store in stores.values())
+    return Kept(stores, FinishedSamples(left, ring.shape.writers) if left > 0 else None)
 
 
 def kept_part(rank: Rank, name: str) -> float:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, MakeRing, SampleSkipped, SamplesMade, SkipSamples
-from fleet.run.ranks.kept_samples import stores_of
+from fleet.run.ranks.kept_samples import kept_of
 from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SkippedSample
 
@@ -38,9 +38,11 @@ class SampleMaker:
         """Be the preprocessor of that number, too, for good: what it has made counts as long as the run goes on."""
         known = next((each for each in self._making if each.index == number), None)
         if known is None:
-            stores = stores_of(self._rank, self._ring, number)
+            kept = kept_of(self._rank, self._ring, number)
             patience, slots = self._rank.runtime.timeout, self._rank.ties.slots
-            known = Preprocessor(self._ring, number, self._rank.datasets, self._nodes, slots, patience, stores)
+            known = Preprocessor(
+                self._ring, number, self._rank.datasets, self._nodes, slots, patience, kept.stores, kept.finished
+            )
             self._making.append(known)
         return known
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from fleet.coordination.awaited_epochs import AwaitedEpochs
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
@@ -142,7 +143,9 @@ def start(rated: Rated) -> Running:
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     lent = ring.writers - len(rank.cluster.preprocessors)
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
-    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, LaneMates(opened.books.ledger))
+    ledger = opened.books.ledger
+    book = LaneBook(rank, ring, AwaitedEpochs(ledger, opened.searching is not None).first)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger))
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )

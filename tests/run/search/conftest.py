@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.run.support.ensembles import Ensemble, RunFolder, write_ensemble
+from tests.run.support.ensembles import Ensemble, RunFolder, pictures, write_ensemble
 from tests.run.support.processes import run
 
 SEARCH: dict[str, Any] = {
@@ -28,10 +28,11 @@ SEARCH: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def searching(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
-    """The search, each trial on one device."""
+    """The search, each trial on one device; each reads its samples itself, so that gates hold the later ones, too."""
     return write_ensemble(
         tmp_path_factory.mktemp("searching"),
         [],
+        data={"pictures": {**pictures(), "store": False}},
         measured=False,
         search=SEARCH,
         policy={"name": "local"},

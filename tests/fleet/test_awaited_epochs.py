@@ -1,0 +1,51 @@
+"""Which epochs of a stream come again, by what the books know."""
+
+from __future__ import annotations
+
+from fleet.coordination.awaited_epochs import AwaitedEpochs
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from preprocess import StreamKey
+
+KEY = StreamKey("data", 3, 5)
+
+
+def books() -> Ledger:
+    """Jobs a, b and c of one stream, and d of another."""
+    records = [
+        JobRecord.of(
+            JobState(name, RateCurve({1: 10.0}, 4), 1, data="data", epoch=100.0, remaining=900.0),
+            f"data/{4 if name == 'd' else 3}",
+        )
+        for name in "abcd"
+    ]
+    found = Ledger(Cluster((4,)), records, seed=0)
+    for name, epoch in zip("abc", (5, 2, 4)):
+        found.goes_on_from(name, epoch, 0, 0.0)
+    return found
+
+
+def test_those_who_read_elsewhere_or_wait_come_to_it_again() -> None:
+    awaited = AwaitedEpochs(books(), searches=False)
+    assert awaited.first(KEY, {"a"}) == 2
+    assert awaited.first(KEY, {"a", "b"}) == 4
+    assert awaited.first(KEY, {"a", "b", "c"}) is None, "d reads another stream"
+    assert awaited.first(StreamKey("other", 3, 5), {"a"}) is None
+
+
+def test_those_that_are_done_come_no_more() -> None:
+    found = books()
+    found.done("b", 9, {}, None, 1.0)
+    assert AwaitedEpochs(found, searches=False).first(KEY, {"a"}) == 4
+
+
+def test_trials_may_come_from_the_first_epoch_on_where_they_share_a_stream() -> None:
+    found = books()
+    found.done("b", 9, {}, None, 1.0)
+    found.done("c", 9, {}, None, 1.0)
+    awaited = AwaitedEpochs(found, searches=True)
+    assert awaited.first(KEY, {"a"}) == 0
+    assert awaited.first(StreamKey("data", 4, 0), {"d"}) is None, "each trial seems to have a stream of its own"

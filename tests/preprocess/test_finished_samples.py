@@ -1,0 +1,212 @@
+"""Finished samples that are kept: the same bytes as without, each made once where there is room, and no more memory."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preprocess import (
+    Dataset,
+    DatasetSpec,
+    Itinerary,
+    LaneReader,
+    LaneSpec,
+    SampleLayout,
+    SourceSpec,
+    StoreBudget,
+    StreamKey,
+)
+from preprocess.store.finished import FinishedSamples, SlotPortion
+from tests.preprocess.support.keeping_team import LANES, SLOT, Team, assert_same, expected, opened, whole
+
+PLENTY = 64 << 20
+WAYS = pytest.mark.parametrize(("divided", "makers"), [(True, ()), (False, (1,)), (True, (2, 0))])
+
+
+@pytest.fixture(scope="module")
+def dataset(pictures: Path) -> Dataset:
+    return opened(pictures)
+
+
+def made(team: Team) -> int:
+    """Samples that were made, and not copied."""
+    return sum(member.statistics.prepared.get("pictures", 0) for member in team.members)
+
+
+def laid(team: Team) -> int:
+    return sum(member.statistics.samples for member in team.members)
+
+
+@WAYS
+def test_an_epoch_that_others_await_is_made_once(dataset: Dataset, divided: bool, makers: tuple[int, ...]) -> None:
+    team = Team(dataset, None, finished=PLENTY)
+    itinerary = whole(dataset, first_epoch=1, last_epoch=1)
+    for lane in range(3):
+        reader = team.open(lane, 7, itinerary, makers, divided, awaited_from=1)
+        assert_same(
+            team.read(reader, itinerary.epoch_samples), expected(dataset, itinerary, 7, 0, itinerary.epoch_samples)
+        )
+        team.close(lane, reader)
+    assert laid(team) == 3 * itinerary.epoch_samples
+    assert made(team) < itinerary.epoch_samples + 2 * SLOT, "once, but for slots in which some samples are new"
+
+
+def test_a_lane_that_begins_elsewhere_finds_them_too(dataset: Dataset) -> None:
+    team = Team(dataset, None, finished=PLENTY)
+    first, second = whole(dataset, last_epoch=0), whole(dataset, first_place=101, last_epoch=0)
+    team.read(team.open(0, 7, first, (0,), divided=False, awaited_from=0), first.epoch_samples)
+    before = made(team)
+    assert second.end is not None
+    found = team.read(team.open(1, 7, second, (0,), divided=False), second.end)
+    assert_same(found, expected(dataset, second, 7, 0, second.end))
+    assert made(team) == before
+
+
+def test_held_out_samples_are_made_once_for_all_epochs_of_a_stream(dataset: Dataset) -> None:
+    team = Team(dataset, None, finished=PLENTY)
+    itinerary = whole(dataset, last_epoch=3)
+    assert itinerary.end is not None
+    reader = team.open(0, 7, itinerary, (0,), divided=False)
+    assert_same(team.read(reader, itinerary.end), expected(dataset, itinerary, 7, 0, itinerary.end))
+    training = 4 * itinerary.places
+    assert training + dataset.held_out <= made(team) < training + dataset.held_out + 8 * SLOT
+
+
+def test_nothing_is_kept_of_epochs_that_nobody_awaits(dataset: Dataset) -> None:
+    team = Team(dataset, None, finished=PLENTY)
+    itinerary = Itinerary(dataset.length, 5, last_epoch=0)
+    for lane in range(2):
+        team.read(team.open(lane, 7, itinerary, (0,), divided=False), itinerary.places // SLOT * SLOT)
+    assert made(team) == laid(team)
+
+
+def test_other_seeds_and_epochs_are_other_samples(dataset: Dataset) -> None:
+    team = Team(dataset, None, finished=PLENTY)
+    for lane, (seed, epoch) in enumerate([(7, 0), (7, 1), (8, 0)]):
+        itinerary = whole(dataset, first_epoch=epoch)
+        reader = team.open(lane, seed, itinerary, (0,), divided=False, awaited_from=0)
+        assert_same(team.read(reader, 80), expected(dataset, itinerary, seed, 0, 80))
+    assert made(team) == laid(team) >= 240
+
+
+def test_a_store_hears_of_samples_that_are_copied(dataset: Dataset) -> None:
+    """Prepared and finished samples are kept together: other seeds still find the prepared ones."""
+    team = Team(dataset, StoreBudget(PLENTY), finished=PLENTY)
+    itinerary, other = whole(dataset, last_epoch=0), whole(dataset, last_epoch=0)
+    for lane, seed in enumerate([7, 7, 8]):
+        reader = team.open(lane, seed, itinerary, awaited_from=0)
+        found = team.read(reader, itinerary.epoch_samples)
+        assert_same(found, expected(dataset, other, seed, 0, itinerary.epoch_samples))
+    assert team.prepared == dataset.length + dataset.held_out
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_what_is_kept_changes_no_sample(dataset: Dataset, data: Any) -> None:
+    """Lanes come and go at any place, for any makers, whoever awaits what, with any room."""
+    room = data.draw(st.sampled_from([0, 100_000, 500_000, PLENTY]))
+    budget = data.draw(st.sampled_from([None, StoreBudget(0), StoreBudget(200_000)]))
+    team = Team(dataset, budget, finished=room or 1)
+    open_ones: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+    for _ in range(data.draw(st.integers(3, 12))):
+        lane = data.draw(st.integers(0, LANES - 1))
+        if lane not in open_ones:
+            epoch, place = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 235))
+            itinerary = whole(dataset, first_epoch=epoch, first_place=place)
+            seed, divided = data.draw(st.integers(0, 1)), data.draw(st.booleans())
+            makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)] if divided else [(0,), (1,)]))
+            awaited = data.draw(st.none() | st.integers(0, 3))
+            reader = team.open(lane, seed, itinerary, makers, divided, awaited)
+            open_ones[lane] = reader, itinerary, seed, 0
+        reader, itinerary, seed, place = open_ones[lane]
+        count = SLOT * data.draw(st.integers(1, 40))
+        assert_same(team.read(reader, count), expected(dataset, itinerary, seed, place, count))
+        open_ones[lane] = reader, itinerary, seed, place + count
+        if data.draw(st.booleans()):
+            team.close(lane, reader)
+            del open_ones[lane]
+
+
+def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "broken")
+    victim = min((tmp_path / "broken" / "train" / "class0").iterdir())
+    victim.write_bytes(victim.read_bytes()[:40])
+    broken, plain = (opened(tmp_path / "broken", on_corrupt="skip") for _ in range(2))
+    team, itinerary = Team(broken, None, finished=PLENTY), whole(broken, last_epoch=0)
+    for lane in range(2):
+        reader = team.open(lane, 9, itinerary, (0,), divided=False, awaited_from=0)
+        found = team.read(reader, itinerary.epoch_samples)
+        assert_same(found, expected(plain, itinerary, 9, 0, itinerary.epoch_samples))
+
+
+def test_samples_that_are_copied_as_cheaply_anyway_are_not_kept(pictures: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", inputs=np.zeros((8, 3), np.float32), targets=np.zeros(8, np.int64))
+    arrays = SourceSpec("numpy", {"path": str(tmp_path / "some.npz"), "inputs": "inputs", "targets": "targets"})
+    assert opened(pictures).keeps_finished and not opened(pictures, store=False).keeps_finished
+    assert not Dataset(DatasetSpec("arrays", arrays)).keeps_finished
+
+
+LAYOUT_BYTES = 16 * 3 + 8
+
+
+def lane(number: int, epoch: int, awaited_from: int | None, seed: int = 0) -> LaneSpec:
+    """A lane of 16 training samples of 48 bytes, and no held-out ones."""
+    layout = SampleLayout((4, 4, 3), "uint8")
+    key = StreamKey("tiny", seed, epoch)
+    return LaneSpec(
+        number, 1, key, Itinerary(16, first_epoch=epoch), layout, ((0,),), makers=(0,), awaited_from=awaited_from
+    )
+
+
+def portion(spec: LaneSpec, fill: int) -> SlotPortion:
+    """The first epoch of a lane, as one slot."""
+    inputs, targets = spec.layout.empty(16)
+    inputs[:], targets[:] = fill, fill
+    return SlotPortion(spec, 0, np.arange(16), inputs, targets)
+
+
+def has(kept: FinishedSamples, spec: LaneSpec) -> bool:
+    return kept.copy(portion(spec, 0))
+
+
+def test_what_all_have_passed_goes_and_what_somebody_awaits_stays() -> None:
+    kept = FinishedSamples(PLENTY)
+    for epoch in range(4):
+        kept.open(lane(0, epoch, awaited_from=0))
+        kept.keep(portion(lane(0, epoch, awaited_from=0), epoch))
+    kept.open(lane(0, 3, awaited_from=2))
+    assert [has(kept, lane(0, epoch, 0)) for epoch in range(4)] == [False, False, True, True]
+    kept.open(lane(0, 3, awaited_from=None))
+    assert [has(kept, lane(0, epoch, 0)) for epoch in range(4)] == [False, False, False, True]
+
+
+def test_no_more_is_kept_than_there_is_room_for_and_idle_streams_make_way() -> None:
+    need = 16 * LAYOUT_BYTES + 16 * 4
+    kept = FinishedSamples(2 * need)
+    specs = [lane(number, 0, awaited_from=0, seed=number) for number in range(3)]
+    for spec in specs:
+        kept.open(spec)
+        kept.keep(portion(spec, 1))
+    assert [has(kept, spec) for spec in specs] == [True, True, False], "all three are open"
+    kept.close(0)
+    kept.keep(portion(specs[2], 1))
+    assert [has(kept, spec) for spec in specs] == [False, True, True]
+    kept.keep(portion(replace(specs[2], stream=replace(specs[2].stream, seed=9)), 1))
+    assert [has(kept, spec) for spec in specs] == [False, True, True], "streams of open lanes stay"
+
+
+def test_what_is_copied_is_counted_by_data_set() -> None:
+    kept, spec = FinishedSamples(PLENTY), lane(0, 0, awaited_from=0)
+    kept.open(spec)
+    assert not has(kept, spec)
+    kept.keep(portion(spec, 3))
+    again = portion(spec, 0)
+    assert kept.copy(again) and again.inputs.min() == 3 == again.targets.min()
+    assert kept.copied == {"tiny": 16}
