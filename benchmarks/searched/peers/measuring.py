@@ -184,19 +184,30 @@ def _killed(way: str, folder: Path, unbroken: Searched, notes: Notes) -> tuple[i
 
 
 def _bars(found: Mapping[str, Sequence[Searched]]) -> list[Bar]:
-    bars: list[Bar] = []
-    mine = found.get(FLEET, [])
-    for way in PEERS:
-        theirs = found.get(way, [])
-        if mine and theirs:
-            ratios = [one.wall / other.wall for one, other in zip(mine, theirs)]
-            ratio = statistics.median(ratios)
-            bars.append(median_bar(f"wall seconds of a search over those of {NAMES[way]}", ratios, "< 1", ratio < 1))
-            better = statistics.mean(one.best - other.best for one, other in zip(mine, theirs))
-            name = f"best accuracy less that of {NAMES[way]}, mean"
-            bars.append(bar(name, round(better, 4), f">= -{TOLERANCE:g}", better >= -TOLERANCE))
+    bars = [
+        each
+        for own in (FLEET, SYNCHRONOUS)
+        for way in PEERS
+        if found.get(own) and found.get(way)
+        for each in _against(NAMES[own], found[own], NAMES[way], found[way])
+    ]
+    mine = [each for own in (FLEET, SYNCHRONOUS) for each in found.get(own, [])]
     twice = sum(each.twice for each in mine)
     return [*bars, bar("epochs that fleet trained twice", twice, "0", bool(mine) and not twice)]
+
+
+def _against(name: str, mine: Sequence[Searched], other: str, theirs: Sequence[Searched]) -> list[Bar]:
+    """How long one of fleet's ways takes beside another library's, and how good its best network is."""
+    ratios = [one.wall / each.wall for one, each in zip(mine, theirs)]
+    ratio = statistics.median(ratios)
+    better = statistics.mean(one.best - each.best for one, each in zip(mine, theirs))
+    return [
+        median_bar(f"{name}: wall seconds over those of {other}", ratios, "< 1", ratio < 1),
+        bar(
+            f"{name}: best accuracy less that of {other}, mean",
+            round(better, 4), f">= -{TOLERANCE:g}", better >= -TOLERANCE,
+        ),
+    ]  # fmt: skip
 
 
 def _kill_bars(killed: Mapping[str, tuple[int, Searched, bool] | None]) -> list[Bar]:
