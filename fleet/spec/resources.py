@@ -20,7 +20,8 @@ class Store(Section):
     memory: NotNegative | None = Field(
         default=None,
         description="GiB of a node's memory; null: at most half of what is free once the rings are there, and no more "
-        "than the samples take; 0: none are kept in memory. Finished samples have what prepared ones leave.",
+        "than the samples take; 0: none are kept in memory. Finished samples have what prepared ones leave; with null, "
+        "an eighth of what is free at most.",
         examples=[64],
     )
     disk: NotNegative = Field(

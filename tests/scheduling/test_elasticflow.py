@@ -208,6 +208,19 @@ def test_moving_takes_seconds_that_are_promised_too() -> None:
     assert ElasticFlow(slot=10).plan(State.of(NODE, [job("a", 17.9, 10.0, restart=1.0)])).admitted
 
 
+def test_devices_that_turn_out_to_bring_nothing_go_to_a_job_that_waits() -> None:
+    """Where moving takes time a job keeps what it has beyond its promise, but not what it cannot use."""
+    pair, useless = Cluster((2,)), RateCurve({1: 1.0, 2: 0.6}, 4, limit=2)
+    spare, loose = job("spare", 1e6, restart=0.1), job("loose", 5.0, 1000.0, restart=0.1)
+    held = {"spare": (0, 1)}
+    first = ElasticFlow(slot=10).plan(State.of(pair, [spare, loose], held))
+    assert first.admitted == ("loose",) and first.allocation.get("spare", (0, 1)) == (0, 1)
+    known = [replace(spare, rate=useless), replace(loose, admitted=True)]
+    for memo in (None, first.memo):
+        state = State.of(pair, known, held, time=0.1, promises=first.promises, changed=("spare",), memo=memo)
+        assert counts(ElasticFlow(slot=10).plan(state)) == {"spare": 1, "loose": 1}
+
+
 @pytest.mark.parametrize(
     ("parameter", "value", "text"),
     [

@@ -15,6 +15,10 @@ from preprocess.making.worth import bytes_of_prepared
 from preprocess.store.free_memory import memory_to_keep_samples
 
 _GIB = 2**30
+_UNASKED = 0.25
+"""Part of the memory for kept samples that finished ones take at most where nobody has said how much there is: those
+of epochs that slow networks have yet to read go up to it.
+"""
 
 
 def keeps(runtime: Runtime, data: str, writers: int) -> bool:
@@ -53,6 +57,8 @@ def kept_of(rank: Rank, ring: Ring, number: int) -> Kept:
     budget = _budget(rank, max(1, _neighbours(rank)))
     stores = open_stores(kept, budget, ring.shape, number, lambda text: tell(f"rank {rank.number}: {text}"))
     left = budget.memory - sum(store.memory for store in stores.values())
+    if rank.runtime.spec.resources.store.memory is None:
+        left = min(left, round(_UNASKED * budget.memory))
     return Kept(stores, FinishedSamples(left, ring.shape.writers) if left > 0 else None)
 
 

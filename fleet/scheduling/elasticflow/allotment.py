@@ -74,10 +74,11 @@ def _raise_with_care(book: Promises, state: State, left: int) -> None:
     """
     fixed = set()
     for name in sorted(state.running):
-        claim, held = book.claims[name], len(state.running[name])
-        more = held - claim.levels.counts[claim.target]
+        claim = book.claims[name]
+        counts, keeps = claim.levels.counts, claim.levels.number(len(state.running[name]))  # no more than it can use
+        more = counts[keeps] - counts[claim.target]
         if 0 < more <= left:
-            claim.target = claim.levels.number(held)
+            claim.target = keeps
             left -= more
     for name, claim in book.claims.items():
         if book.spare(claim, state.by_name[name], state.time, -1) < 0:
