@@ -13,6 +13,8 @@ from tests.run.support.processes import Running, run, started
 
 KILLS = 20
 POLICIES = ("local", "flotilla", "malleable")
+SLOWLY = ("--set", "data.pictures.train.arguments.seconds=0.003")
+"""A picture takes so long, so that a quick machine does not end the search between two kills."""
 TOLD = ("started", "epoch", "checkpoint", "paused", "result", "search")
 
 
@@ -35,10 +37,10 @@ def is_over(folder: RunFolder) -> bool:
 def session(ensemble: Ensemble, folder: RunFolder, draw: random.Random) -> list[str]:
     """Start a run, and kill one rank or the launcher of it now and then, and at last all; returns what was killed."""
     trainers = draw.randint(1, 3)
-    options = ("--trainers", str(trainers), "--policy", draw.choice(POLICIES))
+    options = (*SLOWLY, "--trainers", str(trainers), "--policy", draw.choice(POLICIES))
     killed: list[str] = []
     with started(ensemble.plain(folder.path.name, *options), ensemble.folder) as it:
-        while wait_for_steps(it, folder, draw.randint(1, 4)) and "all" not in killed:
+        while wait_for_steps(it, folder, draw.randint(1, 3)) and "all" not in killed:
             is_whole = trainers > 1 and killed[-1:] != ["rank"]
             killed.append(draw.choice(["all", "launcher", *["rank"] * is_whole]))
             if killed[-1] == "all":
@@ -64,7 +66,7 @@ def test_twenty_kills_change_nothing(searching: Ensemble, on_one_device: RunFold
     while killed.total() < KILLS and not is_over(folder):
         killed.update(session(searching, folder, draw))
     assert killed.total() >= KILLS and len(killed) == 3, killed
-    ended = run(searching.plain("many-kills", "--trainers", "2"), searching.folder)
+    ended = run(searching.plain("many-kills", *SLOWLY, "--trainers", "2"), searching.folder)
     assert ended.code == 0, ended.output
     assert_same_search(folder, on_one_device)
     assert decisions(folder) == decisions(on_one_device)
