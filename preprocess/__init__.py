@@ -46,7 +46,7 @@ from preprocess.samples.stream import DatasetSpec, LaneSpec, SourceSpec, StreamK
 from preprocess.sharing.loader import SharedLoader
 from preprocess.sources.drawn_digits import DrawnDigits
 from preprocess.sources.source import Source, open_source
-from preprocess.store.finished import FinishedSamples
+from preprocess.store.finished_samples import FinishedSamples
 from preprocess.store.sample_store import SampleStore, StoreBudget, StoreStatistics
 from preprocess.transforms.transform import Pipeline, Transform, build_transforms
 

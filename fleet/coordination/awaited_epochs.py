@@ -1,4 +1,4 @@
-"""Which epochs of a stream networks have yet to read that do not read it now."""
+"""Which epochs of a stream are read again, by networks that do not read them now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AwaitedEpochs:
         self._ledger, self._searches = ledger, searches
 
     def first(self, key: StreamKey, jobs: Collection[str]) -> int | None:
-        """The first epoch of a stream that others than these jobs have yet to read; None: nobody has."""
+        """The first epoch of a stream that others than these jobs have yet to read; None: no other job has."""
         stream = f"{key.data}/{key.seed}"
         if self._searches and any(job.stream == stream and job.name not in jobs for job in self._ledger.jobs.values()):
             return 0

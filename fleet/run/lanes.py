@@ -71,7 +71,7 @@ class LaneBook:
     Args:
         rank: whose runtime tells of jobs and data.
         ring: the plan of every node's.
-        awaited_from: says from which epoch of a stream on others than these jobs read it, see `AwaitedEpochs`.
+        awaited_from: tells the first epoch of a stream that others than these jobs read, see `AwaitedEpochs`.
     """
 
     def __init__(

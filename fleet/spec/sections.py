@@ -177,7 +177,7 @@ class Data(Section):
         default=None,
         description="Whether samples may be kept as they are before the first transform that draws, see "
         "`resources.store`. null: where that is worth it, and the source is not one's own; true: of one's own source, "
-        "too, whose reading then draws nothing; false: never, nor finished ones.",
+        "too, whose reading then draws nothing; false: never, and finished ones are not kept either.",
         examples=[True],
     )
 

@@ -16,7 +16,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
-from preprocess.store.finished import FinishedSamples, SlotPortion
+from preprocess.store.finished_samples import FinishedSamples, SlotPortion
 from preprocess.store.sample_store import SampleStore
 
 

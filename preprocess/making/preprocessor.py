@@ -21,7 +21,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import LaneError
 from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
-from preprocess.store.finished import FinishedSamples
+from preprocess.store.finished_samples import FinishedSamples
 from preprocess.store.sample_store import SampleStore, StoreStatistics
 
 if TYPE_CHECKING:

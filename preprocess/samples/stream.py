@@ -131,8 +131,8 @@ class LaneSpec:
         divided: every slot is made by all makers, each the samples that it owns, see `preprocess.samples.owners`: so
             each can keep what it has prepared of them.
         blocks: the order of each epoch, where it goes by blocks.
-        awaited_from: the first epoch of the stream that others, who do not read this lane, have yet to read; None:
-            there are none.
+        awaited_from: the first epoch of the stream that others than the lane's readers have yet to read; None: no
+            others do.
     """
 
     lane: int

@@ -12,19 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    SampleLayout,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-)
-from preprocess.store.finished import FinishedSamples, SlotPortion
-from tests.preprocess.support.keeping_team import LANES, SLOT, Team, assert_same, expected, opened, whole
+from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, SampleLayout, SourceSpec, StoreBudget, StreamKey
+from preprocess.store.finished_samples import FinishedSamples, SlotPortion
+from tests.preprocess.support.keeping_team import LANES, SLOT, Team, Visits, assert_same, expected, opened, whole
 
 PLENTY = 64 << 20
 WAYS = pytest.mark.parametrize(("divided", "makers"), [(True, ()), (False, (1,)), (True, (2, 0))])
@@ -114,24 +104,18 @@ def test_what_is_kept_changes_no_sample(dataset: Dataset, data: Any) -> None:
     room = data.draw(st.sampled_from([0, 100_000, 500_000, PLENTY]))
     budget = data.draw(st.sampled_from([None, StoreBudget(0), StoreBudget(200_000)]))
     team = Team(dataset, budget, finished=room or 1)
-    open_ones: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+    visits = Visits(team)
     for _ in range(data.draw(st.integers(3, 12))):
         lane = data.draw(st.integers(0, LANES - 1))
-        if lane not in open_ones:
+        if lane not in visits:
             epoch, place = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 235))
             itinerary = whole(dataset, first_epoch=epoch, first_place=place)
             seed, divided = data.draw(st.integers(0, 1)), data.draw(st.booleans())
             makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)] if divided else [(0,), (1,)]))
-            awaited = data.draw(st.none() | st.integers(0, 3))
-            reader = team.open(lane, seed, itinerary, makers, divided, awaited)
-            open_ones[lane] = reader, itinerary, seed, 0
-        reader, itinerary, seed, place = open_ones[lane]
-        count = SLOT * data.draw(st.integers(1, 40))
-        assert_same(team.read(reader, count), expected(dataset, itinerary, seed, place, count))
-        open_ones[lane] = reader, itinerary, seed, place + count
+            visits.begin(lane, seed, itinerary, makers, divided, data.draw(st.none() | st.integers(0, 3)))
+        visits.read_on(lane, SLOT * data.draw(st.integers(1, 40)))
         if data.draw(st.booleans()):
-            team.close(lane, reader)
-            del open_ones[lane]
+            visits.end(lane)
 
 
 def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: Path) -> None:

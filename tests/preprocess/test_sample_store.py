@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from preprocess import (
     Dataset,
     DatasetSpec,
-    Itinerary,
-    LaneReader,
     Preprocessor,
     SampleStore,
     SourceSpec,
@@ -28,7 +26,17 @@ from preprocess import (
 )
 from preprocess.store.blocks import BlockAllocator
 from preprocess.store.sample_store import Keeping
-from tests.preprocess.support.keeping_team import LANES, SLOT, WRITERS, Team, assert_same, expected, opened, whole
+from tests.preprocess.support.keeping_team import (
+    LANES,
+    SLOT,
+    WRITERS,
+    Team,
+    Visits,
+    assert_same,
+    expected,
+    opened,
+    whole,
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +67,19 @@ def test_what_is_kept_changes_no_sample(dataset: Dataset, tmp_path_factory: pyte
     folder = str(tmp_path_factory.getbasetemp())
     memory, disk = data.draw(st.sampled_from([0, 30_000, 200_000, 4_000_000])), data.draw(st.sampled_from([0, 300_000]))
     team = Team(dataset, StoreBudget(memory, disk, folder))
-    open_ones: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+    visits = Visits(team)
     for _ in range(data.draw(st.integers(3, 12))):
         lane = data.draw(st.integers(0, LANES - 1))
-        if lane not in open_ones:
+        if lane not in visits:
             itinerary = whole(
                 dataset, first_epoch=data.draw(st.integers(0, 2)), first_place=data.draw(st.integers(0, 235))
             )
             seed = data.draw(st.integers(0, 2))
             makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)]))
-            open_ones[lane] = team.open(lane, seed, itinerary, makers), itinerary, seed, 0
-        reader, itinerary, seed, place = open_ones[lane]
-        count = SLOT * data.draw(st.integers(1, 40))
-        assert_same(team.read(reader, count), expected(dataset, itinerary, seed, place, count))
-        open_ones[lane] = reader, itinerary, seed, place + count
+            visits.begin(lane, seed, itinerary, makers)
+        visits.read_on(lane, SLOT * data.draw(st.integers(1, 40)))
         if data.draw(st.booleans()):
-            team.close(lane, reader)
-            del open_ones[lane]
+            visits.end(lane)
     for stores in team.stores:
         for store in stores.values():
             assert store.statistics.kept_bytes <= memory + disk

@@ -16,9 +16,7 @@ from preprocess.store.free_memory import memory_to_keep_samples
 
 _GIB = 2**30
 _UNASKED = 0.25
-"""Part of the memory for kept samples that finished ones take at most where nobody has said how much there is: those
-of epochs that slow networks have yet to read go up to it.
-"""
+"""Where nobody says how much memory there is, finished samples take at most this part of what is for kept ones."""
 
 
 def keeps(runtime: Runtime, data: str, writers: int) -> bool:

@@ -101,6 +101,31 @@ class Team:
             member.close_lane(lane)
 
 
+class Visits:
+    """Lanes of a team that come and go; whatever is read of one is held against what it must carry."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._open: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+
+    def __contains__(self, lane: int) -> bool:
+        return lane in self._open
+
+    def begin(self, lane: int, seed: int, itinerary: Itinerary, *more: Any) -> None:
+        """Open a lane, as `Team.open` does."""
+        self._open[lane] = self._team.open(lane, seed, itinerary, *more), itinerary, seed, 0
+
+    def read_on(self, lane: int, count: int) -> None:
+        """Read on in a lane."""
+        reader, itinerary, seed, place = self._open[lane]
+        assert_same(self._team.read(reader, count), expected(self._team.dataset, itinerary, seed, place, count))
+        self._open[lane] = reader, itinerary, seed, place + count
+
+    def end(self, lane: int) -> None:
+        """Close a lane."""
+        self._team.close(lane, self._open.pop(lane)[0])
+
+
 def expected(dataset: Dataset, itinerary: Itinerary, seed: int, start: int, count: int) -> tuple[Any, Any]:
     inputs, targets = dataset.layout.empty(count)
     for _ in dataset.fill(itinerary, seed, start, inputs, targets):

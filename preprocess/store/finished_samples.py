@@ -22,7 +22,7 @@ from preprocess.samples.stream import LaneSpec
 
 _NOWHERE = -1
 _MARGIN = 1.1
-"""So many times its even part of an epoch one of several preprocessors has room for, as it may be an unlucky one."""
+"""One of several preprocessors has room for so many times its even part of an epoch, as it may make more than that."""
 
 
 class EpochPart(NamedTuple):
@@ -94,7 +94,7 @@ class FinishedSamples:
         self._lanes: dict[int, LaneSpec] = {}
 
     def open(self, spec: LaneSpec) -> None:
-        """A lane begins; what is behind all that read its stream goes."""
+        """A lane begins: epochs that all readers of its stream have passed are dropped."""
         self._lanes[spec.lane] = spec
         least = min(spec.stream.epoch, _awaited_from(spec))
         for part in [part for part in self._kept if part.is_of(spec) and part.kind == TRAIN and part.epoch < least]:
