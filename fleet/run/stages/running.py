@@ -35,6 +35,7 @@ from fleet.run_directory.stop_wishes import StopWishes
 from fleet.run_directory.work_note import Death, take_deaths
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.scheduling.policies.what_is_left import WhatIsLeft
 
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
@@ -70,7 +71,7 @@ class Running(Outside):
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
         policy: Policy = opened.policy
         if opened.searching is not None:
-            policy = WhatIsLeft(for_kinds(policy, devices_to_plan(opened.rank.cluster)))
+            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
         Coordinator(policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
         if opened.searching is not None:
             opened.searching.settle(self.executor.save_held)

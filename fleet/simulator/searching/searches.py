@@ -12,6 +12,7 @@ import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
+from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.search import Search
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.comparing.cases import Case
@@ -127,7 +128,7 @@ def play(record: RecordedSearch, case: SearchCase, costs: Costs) -> Replayed:
     jobs = SearchedJobs(record, search)
     trace = Trace(JobColumns.from_jobs(()), growing=jobs)
     machine = MeasuredMachine(case.cluster, RunRates(jobs.curves), costs)
-    chosen = policy(case.policy.policy, **case.policy.parameters)
+    chosen = LeastLaxity(policy(case.policy.policy, **case.policy.parameters))
     try:
         books = Simulation(trace, machine, chosen, premises=Premises(case.policy.seed)).play()
     except BadPlan as error:
