@@ -13,6 +13,7 @@ from preprocess import SampleLayout
 from trainers import Trainer
 from trainers.device.device_room import is_nearly_full
 from trainers.device.own_device import why_broken
+from trainers.task.task import evaluation_batch_of
 
 FIRST = 32
 """Samples of the first try, if so many may be."""
@@ -91,12 +92,13 @@ def try_batch(trainer: Trainer, layout: SampleLayout, held_out: int) -> None:
     """Train and evaluate with the trainer's batch in turn, with all that lies on the device then.
 
     Args:
-        held_out: samples; evaluation has as many at a time as a step of all virtual workers.
+        held_out: samples; evaluation has as many at a time as a step of all virtual workers, or as the task says.
 
     Raises:
         TooLarge: there is no memory for it, or hardly any is left.
     """
-    evaluated = min(held_out, trainer.virtual_workers * trainer.batch_size)
+    step = trainer.virtual_workers * trainer.batch_size
+    evaluated = min(held_out, evaluation_batch_of(trainer.task, step))
     try:
         ahead = [[batch_of(trainer, layout) for _ in trainer.workers] for _ in range(_AHEAD)]
         for steps in _STEPS:

@@ -61,8 +61,9 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
 
 
 def largest_batch(job: Job) -> int:
-    """Samples of the largest step that the job may have."""
-    return job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])
+    """The most samples that the job takes at once, in a step or as it is evaluated."""
+    step = job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])
+    return max(step, job.evaluation_batch_size or 0)
 
 
 class LaneBook:

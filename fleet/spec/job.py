@@ -128,6 +128,12 @@ class Job(Section):
         "rate stays; not together with `batch`, `batch_range` or `virtual_workers: auto`.",
         examples=[32],
     )
+    evaluation_batch_size: Count | None = Field(
+        default=None,
+        description="Held-out samples that the network takes at once; more are faster where networks are small, fewer "
+        "need less memory. null: as many as a step, `virtual_workers` x `batch_size`.",
+        examples=[500],
+    )
     accumulate: Count | None = Field(
         default=None,
         description="Parts into which a virtual worker's batch is cut; the worker computes them one after the other "

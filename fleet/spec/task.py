@@ -32,6 +32,7 @@ class SpecTask:
     Attributes:
         name: the job's name.
         batch_size: samples of one virtual worker in a step; where that changes, the job's own.
+        evaluation_batch_size: held-out samples that are evaluated together; None: as many as in a step.
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
@@ -53,7 +54,7 @@ class SpecTask:
         """
         self.name, self.batch_size = job.name, job.batch_size
         self.seed, self.order_seed = job.weights_seed, job.order_seed
-        self.batch_schedule = batches
+        self.evaluation_batch_size, self.batch_schedule = job.evaluation_batch_size, batches
         if batches is not None:
             self.batch_size = batches.own
         self._job, self._data = job, data

@@ -109,7 +109,7 @@ def test_the_name_of_a_job_of_the_run_is_refused(run: Opened, offer: Offer) -> N
 def test_a_step_that_the_ring_cannot_hold_is_refused(run: Opened, offer: Offer) -> None:
     offer(batch_size=2000)
     verdict = offers(run).verdict("late")
-    assert verdict is not None and "its step of 4000 samples needs a ring of 8" in verdict
+    assert verdict is not None and "its batch of 4000 samples needs a ring of 8" in verdict
     assert "late" not in run.books.ledger.jobs
 
 

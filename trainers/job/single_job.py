@@ -18,7 +18,7 @@ from trainers.job.plan import BatchPlan
 from trainers.job.stop_agreement import StopAgreement
 from trainers.job.trainer import Trainer
 from trainers.repeatable.random_state import seed_everything
-from trainers.task.task import Batch, Task, batch_size_of, collate_of, name_of, order_seed_of
+from trainers.task.task import Batch, Task, batch_size_of, collate_of, evaluation_batch_of, name_of, order_seed_of
 
 _SECONDS_BETWEEN_NEWS = 1.0
 
@@ -67,7 +67,7 @@ class TaskDatasets:
         seed_everything(self._seed)
         self.train = task.dataset(True)
         self.held_out = task.dataset(False)
-        self._batch_size, self._collate = batch_size_of(task), collate_of(task)
+        self._evaluated, self._collate = evaluation_batch_of(task, batch_size_of(task)), collate_of(task)
         if not len(self.train):
             raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
@@ -88,10 +88,10 @@ class TaskDatasets:
     def held_out_batches(self, first: int = 0, every: int = 1) -> Iterator[tuple[int, Batch]]:
         """Yield (index, batch) of every `every`-th held-out batch from `first` on, each under the order's seed."""
         samples = 0 if self.held_out is None else len(self.held_out)
-        starts = range(0, samples, self._batch_size)
+        starts = range(0, samples, self._evaluated)
         for index in range(first, len(starts), every):
             seed_everything(self._seed)
-            chosen = range(starts[index], min(starts[index] + self._batch_size, samples))
+            chosen = range(starts[index], min(starts[index] + self._evaluated, samples))
             yield index, self._collate(_samples(self.held_out, chosen))
 
 

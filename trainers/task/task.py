@@ -30,7 +30,8 @@ class Task(Protocol):
     loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
     metrics(model, batch) -> {name: (sum, count)} (accuracy);
-    batch_size = samples a step of one virtual worker (32); seed (0); order_seed = of the samples' order and of
+    batch_size = samples a step of one virtual worker (32); evaluation_batch_size = held-out samples that are evaluated
+    together (batch_size); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
     gradients (None); before_step(model), called with the summed gradients (see `trainers.task.step_options`);
@@ -153,6 +154,11 @@ def collate_of(task: Task) -> Callable[[list[Any]], Batch]:
 def batch_size_of(task: Task) -> int:
     """Return how many samples one virtual worker takes a step."""
     return int(getattr(task, "batch_size", 32))
+
+
+def evaluation_batch_of(task: Task, batch: int) -> int:
+    """Return how many held-out samples are evaluated together: as the task says, or else so many."""
+    return int(getattr(task, "evaluation_batch_size", None) or batch)
 
 
 def batch_schedule_of(task: Task) -> BatchSchedule | None:

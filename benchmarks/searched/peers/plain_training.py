@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from benchmarks.plain_script import Augmented
-from benchmarks.searched.peers.plan import Plan
+from benchmarks.searched.peers.plan import EVALUATED, Plan
 from preprocess.sources.idx import read_idx
 from trainers.zoo import CNN
 
@@ -82,7 +82,7 @@ class PlainTraining:
         inputs, labels = self._held_out
         right = sum(
             int((self._model(part).argmax(1) == truth).sum())
-            for part, truth in zip(inputs.split(500), labels.split(500))
+            for part, truth in zip(inputs.split(EVALUATED), labels.split(EVALUATED))
         )
         return right / len(labels)
 

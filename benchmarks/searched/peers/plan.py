@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 NAME = "plan.json"
+EVALUATED = 500
+"""Held-out samples that a network takes at once, with each library."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.fashion_files import SIDE
 from benchmarks.peer_packages import SEARCH_ADVICE, searchers_python
-from benchmarks.searched.peers.plan import Plan
+from benchmarks.searched.peers.plan import EVALUATED, Plan
 from fleet.run_directory.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,6 +79,7 @@ def _spec(folder: Path, synchronous: bool) -> Path:
             "name": "trial-{trial}",
             "job": {
                 "data": "fashion", "metrics": ["accuracy"], "loss": "cross_entropy", "batch_size": plan.batch,
+                "evaluation_batch_size": EVALUATED,
                 "model": {"name": "trainers.zoo:CNN", "arguments": {"channels": 1, "classes": 10}},
                 "optimizer": {"name": "SGD"}, "stop": {"epochs": plan.epochs},
             },

@@ -16,8 +16,9 @@ def trials_at_once(spec: EnsembleSpec) -> int:
 
 
 def largest_trial_batch(spec: EnsembleSpec) -> int:
-    """Samples of the largest step that a trial can have; 0: there are no trials."""
+    """The most samples that a trial takes at once, in a step or as it is evaluated; 0: there are no trials."""
     jobs = corner_jobs(spec)
     if not jobs:
         return 0
-    return max(job.virtual_workers for job in jobs) * max(job.batch_size for job in jobs)
+    step = max(job.virtual_workers for job in jobs) * max(job.batch_size for job in jobs)
+    return max(step, *(job.evaluation_batch_size or 0 for job in jobs))

@@ -162,7 +162,7 @@ class Newcomers:
         needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:
             raise BadInput(
-                f"its step of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
+                f"its batch of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
                 "give it a smaller batch, or add it while the run stands still: the next start makes a larger ring"
             )
         broken = breaks_minimum(runtime.spec.policy.name) if job.minimum_devices > 1 else None
