@@ -17,6 +17,8 @@ _NO_RESULT = frozenset(
 )  # of a job: they decide when it trains, not what comes out
 _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
+_LATER_IN_JOBS = (*STEP_OPTIONS, *OWN_SAMPLES, "batch", "evaluation_batch_size")
+"""Keys of jobs that were none when the first runs were made."""
 
 
 def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
@@ -48,8 +50,8 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Whether a key of a job counts; what is not asked for was no key when the first runs were made."""
-    return key not in _NO_RESULT and not (key in (*STEP_OPTIONS, *OWN_SAMPLES, "batch") and value is None)
+    """Whether a key of a job counts, one of the later ones only where it is asked for."""
+    return key not in _NO_RESULT and not (key in _LATER_IN_JOBS and value is None)
 
 
 def _told(key: str, value: Any) -> Any:

@@ -117,15 +117,24 @@ class LaneReader:
         They lie in shared memory, read only, until they are released. Those that go over the memory's end, and ragged
         ones, are copied.
         """
+        place = self.span(start, stop, step)
+        if place is not None:
+            return self.inputs[place], self.targets[place]
+        return self.take(np.arange(start, stop, step))
+
+    def span(self, start: int, stop: int, step: int = 1) -> slice | None:
+        """Return where such lane positions lie in `inputs` and `targets`.
+
+        Returns:
+            None where they go over the memory's end, or are ragged.
+        """
         self._check_open()
         if not self.released <= start < stop <= self.available:
             raise ValueError(
                 f"positions {start} to {stop - 1} are not all here: {self.released} to {self.available - 1}"
             )
         first, end = start % self.samples, (stop - 1) % self.samples + 1
-        if first < end and self._ragged is None:
-            return self.inputs[first:end:step], self.targets[first:end:step]
-        return self.take(np.arange(start, stop, step))
+        return slice(first, end, step) if first < end and self._ragged is None else None
 
     def gather(
         self,

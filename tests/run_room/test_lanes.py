@@ -35,6 +35,12 @@ def test_a_ring_holds_two_steps_of_the_largest_batch_that_may_be_chosen(runtime:
     assert ring_plan(made, 1, 1).samples == 2 * 48 + 4
 
 
+def test_a_ring_holds_two_batches_that_are_evaluated(runtime: Runtimes) -> None:
+    made = runtime({"name": "a", "evaluation_batch_size": 60}, resources={"ring_samples": 16, "slot_samples": 4})
+    assert largest_batch(made.job("a")) == 60
+    assert ring_plan(made, 1, 1).samples == 2 * 60 + 4
+
+
 def test_samples_are_made_ahead_for_two_steps_and_for_a_part_of_a_long_ring(runtime: Runtimes) -> None:
     assert ring_plan(runtime(resources={"ring_samples": 512}), 1, 1).ahead == 512
     assert ring_plan(runtime(resources={"ring_samples": 2 * AHEAD}), 1, 1).ahead == AHEAD

@@ -12,6 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,10 @@ CLOSE_LOOKS = 4
 _PLAIN = (bool, int, float, complex, str, bytes)
 _DEPTH = 4
 _PART = 1 << 20
+_VERSION = attrgetter("_version")
+
+_Marks = tuple[list[object], ...]
+"""Of some tensors: where each lies, its version, and, closely looked at, its bits."""
 
 
 class HasAttributes(Protocol):
@@ -72,11 +77,11 @@ class SharedState:
         """
         close = self._turns < CLOSE_LOOKS
         self._plain.give(attributes)
-        before, marks = self._attributes() if close else {}, self._marks(self._parameters, close)
+        before, marks = self._attributes() if close else {}, _marks(self._parameters, close)
         own = self._own() if close else ""
         yield
         self._turns += 1
-        self._hold_parameters(marks, self._marks(self._parameters, close))
+        self._hold_parameters(marks, _marks(self._parameters, close))
         if close:
             self._hold_attributes(before, self._attributes())
             self._hold_own(own, self._own())
@@ -100,16 +105,15 @@ class SharedState:
             UntoldState: it changed a buffer, which the next turn fills with its worker's.
         """
         close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
-        marks, before = self._marks(self._buffers, False), self._plain.looked_at(close)
+        marks, before = _marks(self._buffers, False), self._plain.looked_at(close)
         yield
         self._spread(where, before, self._plain.looked_at(close), [worker.attributes for worker in workers])
-        for name, mark in self._marks(self._buffers, False).items():
-            if mark != marks[name]:
-                raise UntoldState(
-                    f"job {self._job}: {where} changes buffer {name}. Each virtual worker has buffers of its own, "
-                    "which its next turn restores; change it in `forward`, or make it a parameter that requires no "
-                    "gradient: those are shared"
-                )
+        if (name := _changed(self._buffers, marks, _marks(self._buffers, False))) is not None:
+            raise UntoldState(
+                f"job {self._job}: {where} changes buffer {name}. Each virtual worker has buffers of its own, which "
+                "its next turn restores; change it in `forward`, or make it a parameter that requires no gradient: "
+                "those are shared"
+            )
 
     def _spread(self, where: str, before: Attributes, after: Attributes, workers: Sequence[Attributes]) -> None:
         """Give what changed between turns to all workers, as all processes of DDP would do it."""
@@ -122,14 +126,13 @@ class SharedState:
             for own in workers:
                 self._plain.keep(name, after[name], own)
 
-    def _hold_parameters(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
-        for name, mark in after.items():
-            if mark != before[name]:
-                raise UntoldState(
-                    f"job {self._job}: the forward or backward pass changes parameter {name}. All virtual workers "
-                    "share it, so it would change once a worker and not once a step; change it in the task's "
-                    "`after_step(model)`, which comes once, after the optimizer's update"
-                )
+    def _hold_parameters(self, before: _Marks, after: _Marks) -> None:
+        if (name := _changed(self._parameters, before, after)) is not None:
+            raise UntoldState(
+                f"job {self._job}: the forward or backward pass changes parameter {name}. All virtual workers share "
+                "it, so it would change once a worker and not once a step; change it in the task's "
+                "`after_step(model)`, which comes once, after the optimizer's update"
+            )
 
     def _hold_attributes(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
         for name in sorted(before.keys() - self._plain.now().keys()):
@@ -148,13 +151,6 @@ class SharedState:
                 "workers of a trainer share it, and those of other trainers do not; change it in the task's "
                 "`after_step(model)`, which comes once, and alike on all trainers"
             )
-
-    def _marks(self, tensors: Mapping[str, Tensor], close: bool) -> dict[str, object]:
-        """What tells whether a tensor is another than before: its place, its version; closely, its bits too."""
-        return {
-            name: (tensor.data_ptr(), tensor._version, _digest(tensor) if close and not tensor.requires_grad else None)
-            for name, tensor in tensors.items()
-        }
 
     def _attributes(self) -> dict[str, object]:
         """Each module's own attributes by full name, as values that can be compared later."""
@@ -178,6 +174,24 @@ def seen(value: Any, depth: int = 32) -> object:
         return tuple((str(key), seen(item, depth - 1)) for key, item in value.items())
     if depth and isinstance(value, list | tuple | set | frozenset):
         return tuple(seen(item, depth - 1) for item in value)
+    return None
+
+
+def _marks(tensors: Mapping[str, Tensor], close: bool) -> _Marks:
+    """What tells whether a tensor is another than before. Each turn asks twice, so nothing of it is Python's own."""
+    held = tensors.values()
+    bits = [None if tensor.requires_grad else _digest(tensor) for tensor in held] if close else []
+    return [*map(Tensor.data_ptr, held)], [*map(_VERSION, held)], bits
+
+
+def _changed(tensors: Mapping[str, Tensor], before: _Marks, after: _Marks) -> str | None:
+    """The name of the first tensor whose marks differ; None: all are as they were."""
+    if before == after:
+        return None
+    for column, now in zip(before, after):
+        for name, old, new in zip(tensors, column, now):
+            if old != new:
+                return name
     return None
 
 

@@ -207,6 +207,8 @@ def move(value: Any, device: torch.device) -> Any:
     keeps until it has been read, so the tensor itself may change at once.
     """
     if isinstance(value, Tensor):
+        if device.type == "cpu" and value.device.type == "cpu":
+            return value
         is_sent = value.device.type == "cpu" and device.type not in ("cpu", "meta")
         plain = value.layout is torch.strided and not value.is_nested and not value.is_quantized
         return (value.pin_memory() if is_sent and plain else value).to(device, non_blocking=plain)

@@ -123,6 +123,8 @@ class BatchFeed:
         self._device, self._reading, self._timeout = device, reading, timeout
         self._closed = threading.Event()
         self._eager = device.type != "cpu"  # whether batches are read before their turn
+        in_place = reading.in_place and reading.gather and not self._eager and not reader.is_ragged
+        self._lane = tensor_in_place(reader.inputs) if in_place else None  # of which batches are parts
         self._own = self._own_batches()
         self._items = self._row(*place)
         self._ahead = ReadAhead(self._items, _tensors_of, device, self._closed) if self._eager else None
@@ -153,6 +155,7 @@ class BatchFeed:
         self._closed.set()
         if self._ahead is not None:
             self._ahead.close()
+        self._lane = None
         self._reader.leave()
 
     def _row(self, epoch: int, step: int) -> Iterator[Item]:
@@ -266,9 +269,9 @@ class BatchFeed:
         if self._device.type != "cpu":
             inputs, targets = self._reader.view(start, stop, step)
             return self._copied(inputs), self._copied(targets)
-        if self._reading.in_place:
-            inputs, targets = self._reader.view(start, stop, step)
-            return tensor_in_place(inputs), torch.from_numpy(targets.copy())
+        place = self._reader.span(start, stop, step) if self._lane is not None else None
+        if self._lane is not None and place is not None:
+            return self._lane[place], torch.from_numpy(self._reader.targets[place].copy())
         return self._copies(self._reader.take(np.arange(start, stop, step)))
 
     def _copies(self, samples: Samples) -> RingBatch:
