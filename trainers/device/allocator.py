@@ -8,6 +8,7 @@ the benchmark: 7,000 faults, 28 MB).
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from typing import Any
 
@@ -33,10 +34,14 @@ def keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
 
 
-def give_freed_memory_back(device: torch.device) -> None:
-    """Give the system all that is free on the host and on the device, as when a job has ended and the next is small."""
+def give_freed_memory_back(device: torch.device, unless: int = 0) -> None:
+    """Give the system all that is free on the host and on the device, as when a job has ended and the next is small.
+
+    unless: what is free on the host stays if it is no more than so many bytes. Who comes next touches it anew
+    otherwise, page by page, which takes as long as several steps of a small network.
+    """
     trim = _of_glibc("malloc_trim")
-    if trim is not None:
+    if trim is not None and not _free_bytes() <= unless:
         trim(ctypes.c_size_t(0))
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
@@ -49,6 +54,26 @@ def give_pinned_memory_back() -> None:
     empty_host_cache = getattr(torch.accelerator, "empty_host_cache", of_cuda)
     if empty_host_cache is not None:
         empty_host_cache()
+
+
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+def _free_bytes() -> float:
+    """Return how many bytes of the heap are free; infinite where the C library does not say (before glibc 2.33)."""
+    ask = _of_glibc("mallinfo2")
+    if ask is None:
+        return math.inf
+    ask.restype = _Mallinfo
+    return float(ask().fordblks)
 
 
 def _of_glibc(name: str) -> Any:

@@ -61,6 +61,8 @@ from trainers.repeatable.no_exit import no_exit
 from trainers.step.compiled import forget_graphs
 
 _IDLE_SECONDS = 1.0
+_NEXT_HAS = 256 << 20
+"""Bytes of the host that a job leaves to the next, if that comes within _IDLE_SECONDS."""
 
 
 class TrainerRank:
@@ -86,6 +88,7 @@ class TrainerRank:
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
+        self._keeps = False  # free memory, for the next job
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
@@ -97,6 +100,7 @@ class TrainerRank:
             self._lifeline.check_launcher()
             if message is None:
                 self._lifeline.check_pulse()
+                self._rest()
                 continue
             self._lifeline.heard()
             if isinstance(message, Shutdown):
@@ -172,10 +176,11 @@ class TrainerRank:
             word = last_word(job, error)
             self._leave_if_broken(word)
         if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
-            self._free_memory()
+            self._free_memory(unless=_NEXT_HAS)
         self._tell(replace(word, rank=self._rank.number))
         if word.why == "peer":
-            self._free_memory()
+            self._free_memory(unless=_NEXT_HAS)
+        self._keeps = True
         self._lifeline.fatal = word.error if word.fatal else ""
         if not word.fatal:
             self._lifeline.heard()  # pulses went by meanwhile
@@ -380,10 +385,16 @@ class TrainerRank:
             self._next = message
         return self._next is not None or self._lifeline.is_orphaned
 
-    def _free_memory(self) -> None:
+    def _rest(self) -> None:
+        """No order has come for a while: nobody is about to want what the last job left."""
+        if self._keeps:
+            self._keeps = False
+            give_freed_memory_back(self._device)
+
+    def _free_memory(self, unless: int = 0) -> None:
         gc.collect()  # a trainer and its parts know each other
         forget_graphs()
-        give_freed_memory_back(self._device)
+        give_freed_memory_back(self._device, unless)
 
     def _tell(self, message: Message) -> None:
         self._mailbox.send(0, TO_COORDINATOR, message)
