@@ -21,7 +21,9 @@ from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
-_AS_WRITTEN = ("state", "load_state", "optimizers", "schedulers", "collate", "largest_sample")
+_AS_WRITTEN = (
+    "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
+)  # fmt: skip
 """Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 
@@ -106,16 +108,6 @@ class SpecTask:
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         inputs, targets = batch
         yield from self._user.step(model, (self.prepare(inputs), self._targets(targets)))
-
-    def before_step(self, model: nn.Module) -> None:
-        """Let the task class have the summed gradients before each update, if it wants them."""
-        if hasattr(self._user, "before_step"):
-            self._user.before_step(model)
-
-    def after_step(self, model: nn.Module) -> None:
-        """Let the task class do what comes once after each update, if it wants that."""
-        if hasattr(self._user, "after_step"):
-            self._user.after_step(model)
 
     def dataset(self, train: bool) -> Any:
         """The task class's own data set (held-out: None if it has none).

@@ -123,7 +123,7 @@ class Trainer(Progress):
             turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
             before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
             before.settle()
-            with self._shared.between_turns("after_step", self.workers):
+            with self._shared.between_turns(self.task, "after_step", self.workers):
                 tasks.after_step(self.task, self.model)
             self.step_in_epoch += 1
             self.steps += 1
@@ -313,7 +313,7 @@ class Trainer(Progress):
             if not follows:
                 self._finish(reduction)
             update.give(sums, layout.used or ())
-            with self._shared.between_turns("before_step", self.workers):
+            with self._shared.between_turns(self.task, "before_step", self.workers):
                 self.options.before_update(self.task, self.model)
             self.let(update)
             if follows:

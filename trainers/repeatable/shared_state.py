@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -97,14 +97,18 @@ class SharedState:
         """Whether the next `between_turns` of this name reads what lies on a device."""
         return self._steps[where] < CLOSE_LOOKS
 
+    def between_turns(self, task: object, where: str, workers: Sequence[HasAttributes]) -> AbstractContextManager[None]:
+        """What the task does once a step, in its method `where`, if it has that; see `_watched`."""
+        close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
+        return self._watched(where, workers, close) if hasattr(task, where) else nullcontext()
+
     @contextmanager
-    def between_turns(self, where: str, workers: Sequence[HasAttributes]) -> Iterator[None]:
+    def _watched(self, where: str, workers: Sequence[HasAttributes], close: bool) -> Iterator[None]:
         """What the task does once a step, in its method `where`; plain attributes that it changes, change for all.
 
         Raises:
             UntoldState: it changed a buffer, which the next turn fills with its worker's.
         """
-        close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
         marks, before = _marks(self._buffers, False), self._plain.looked_at(close)
         yield
         self._spread(where, before, self._plain.looked_at(close), [worker.attributes for worker in workers])

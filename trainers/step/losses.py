@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import overload
 
 import torch
@@ -27,7 +26,7 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
     """
     values = _copied([turn.loss for turn in turns])()
     _check(job, values, first, place)
-    return [replace(turn, loss=value) for turn, value in zip(turns, values)]
+    return [turn.with_loss(value) for turn, value in zip(turns, values)]
 
 
 class StepLosses(Sequence[float]):

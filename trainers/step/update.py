@@ -34,6 +34,10 @@ class TurnResult:
     used: tuple[bool, ...] = ()
     order: Sequence[int] = ()
 
+    def with_loss(self, loss: float) -> TurnResult:
+        """Return the same with the loss as a number; `dataclasses.replace` takes as long as a kernel."""
+        return TurnResult(self.update, loss, self.samples, self.used, self.order)
+
 
 class Update:
     """What one optimizer trains.

@@ -36,6 +36,7 @@ class VirtualWorker:
         self._places = BufferPlaces(model)
         self.buffers = [buffer.detach().clone() for buffer in self._places.now()]
         self.is_at_home = False
+        self._homes: list[int] = []  # where the model's own lie, while `buffers` are views of them
         self.attributes: Attributes = {}
         self.loss_sum = 0.0
         self.samples = 0
@@ -46,12 +47,21 @@ class VirtualWorker:
         """Keep the own buffers in the model from now on: no other worker takes turns there."""
         if not self.is_at_home:
             self.fill()
-            self.buffers, self.is_at_home = [buffer.detach() for buffer in self._places.now()], True
+            self.is_at_home = True
+            self._follow()
+
+    def _follow(self) -> None:
+        """The own buffers are those in the model; a module may have put others there."""
+        there = self._places.now()
+        places = [*map(id, there), *map(Tensor.data_ptr, there)]
+        if places != self._homes:
+            self._homes, self.buffers = places, [buffer.detach() for buffer in there]
 
     def move_out(self) -> None:
         """Keep the own buffers apart from the model."""
         if self.is_at_home:
             self.buffers, self.is_at_home = [buffer.detach().clone() for buffer in self.buffers], False
+            self._homes = []
 
     @contextmanager
     def lending(self) -> Iterator[None]:
@@ -74,8 +84,8 @@ class VirtualWorker:
         if not self.is_at_home:
             self.fill()
         yield
-        if self.is_at_home:  # a module may have put others in their place
-            self.buffers = [buffer.detach() for buffer in self._places.now()]
+        if self.is_at_home:
+            self._follow()
         else:
             copy_all(self.buffers, self._places.now())
         self.random = self.random.after(self.device)

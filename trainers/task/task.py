@@ -193,6 +193,8 @@ def samples_in(batch: Batch) -> int:
 
 
 def _length(value: Any) -> int:
+    if isinstance(value, Tensor) and value.dim():
+        return value.shape[0]
     if isinstance(value, Mapping):
         return _length(next(iter(value.values())))
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], (Tensor, Mapping, tuple, list)):
