@@ -110,7 +110,7 @@ def test_what_a_job_asks_of_a_step() -> None:
     careful = SpecTask(Job.model_validate({"name": "one", "task": "nets:Careful", "stop": {"epochs": 1}}))
     assert StepOptions.of(careful) == StepOptions(2, "bfloat16", None, 0.5)
     model = careful.model()
-    careful.before_step(model)
+    careful.before_step(model)  # type: ignore[attr-defined]  # as the class has it
     assert model.calls == 100
     assert not hasattr(SpecTask(job(), data()), "before_step")
 

@@ -42,6 +42,7 @@ from fleet.profiling.measure import keep_busy, measure
 from fleet.run.ranks.failure import last_word
 from fleet.run.ranks.feed import BatchFeed, FeedTimeout
 from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms, formed, save
+from fleet.run.ranks.left_memory import LeftMemory
 from fleet.run.ranks.lent_trainer import LentTrainer
 from fleet.run.ranks.lifeline import Lifeline
 from fleet.run.ranks.rank import Rank
@@ -52,17 +53,13 @@ from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
-from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
 from trainers.job.resize import joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.no_exit import no_exit
-from trainers.step.compiled import forget_graphs
 
 _IDLE_SECONDS = 1.0
-_NEXT_HAS = 256 << 20
-"""Bytes of the host that a job leaves to the next, if that comes within _IDLE_SECONDS."""
 
 
 class TrainerRank:
@@ -88,7 +85,7 @@ class TrainerRank:
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
-        self._keeps = False  # free memory, for the next job
+        self._memory = LeftMemory(device)
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
@@ -100,7 +97,7 @@ class TrainerRank:
             self._lifeline.check_launcher()
             if message is None:
                 self._lifeline.check_pulse()
-                self._rest()
+                self._memory.rest()
                 continue
             self._lifeline.heard()
             if isinstance(message, Shutdown):
@@ -176,11 +173,10 @@ class TrainerRank:
             word = last_word(job, error)
             self._leave_if_broken(word)
         if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
-            self._free_memory(unless=_NEXT_HAS)
+            self._memory.leave()
         self._tell(replace(word, rank=self._rank.number))
         if word.why == "peer":
-            self._free_memory(unless=_NEXT_HAS)
-        self._keeps = True
+            self._memory.leave()
         self._lifeline.fatal = word.error if word.fatal else ""
         if not word.fatal:
             self._lifeline.heard()  # pulses went by meanwhile
@@ -350,7 +346,7 @@ class TrainerRank:
 
     def _try(self, job: str, batch_size: int) -> None:
         """Train a job with so many samples of each virtual worker, all of which are here."""
-        self._free_memory()  # what the last try left
+        self._memory.give_back()  # what the last try left
         self._moves()
         runtime, data = self._runtime.with_batch(job, batch_size), self._runtime.data_of(job)
         held_out = runtime.held_out_of(job)
@@ -371,7 +367,7 @@ class TrainerRank:
             raise
         except BaseException as error:
             self._leave_if_broken(last_word(order.job, error))
-        self._free_memory()
+        self._memory.give_back()
 
     def _has_order(self) -> bool:
         """Whether another order came, which is carried out next, or the run's other processes are gone."""
@@ -384,17 +380,6 @@ class TrainerRank:
         else:
             self._next = message
         return self._next is not None or self._lifeline.is_orphaned
-
-    def _rest(self) -> None:
-        """No order has come for a while: nobody is about to want what the last job left."""
-        if self._keeps:
-            self._keeps = False
-            give_freed_memory_back(self._device)
-
-    def _free_memory(self, unless: int = 0) -> None:
-        gc.collect()  # a trainer and its parts know each other
-        forget_graphs()
-        give_freed_memory_back(self._device, unless)
 
     def _tell(self, message: Message) -> None:
         self._mailbox.send(0, TO_COORDINATOR, message)
