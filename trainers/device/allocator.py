@@ -41,7 +41,7 @@ def give_freed_memory_back(device: torch.device, unless: int = 0) -> None:
     otherwise, page by page, which takes as long as several steps of a small network.
     """
     trim = _of_glibc("malloc_trim")
-    if trim is not None and not _free_bytes() <= unless:
+    if trim is not None and _free_bytes() > unless:
         trim(ctypes.c_size_t(0))
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()

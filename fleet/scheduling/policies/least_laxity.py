@@ -89,8 +89,10 @@ class _Line:
         soon, least = max(self.moving, _SOON * end), max(self.moving, _ROUNDING * end)
         left, waiting = set(self.devices), set(self.waiting)
         for name in self.waiting:
+            if end - self.seconds[name] > least:
+                break
             other = self._who_can_wait(name, left, state.running, soon)
-            if other is None or end - self.seconds[name] > least:
+            if other is None:
                 break
             plan = self._instead(plan, state, name, other)
             left, waiting = left - {other}, waiting - {name} | {other}
