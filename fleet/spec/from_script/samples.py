@@ -34,12 +34,12 @@ def read_samples(report: Report, calls: Calls, watch: Watch, step: Step) -> None
         return
     _check_kind(report, loader.dataset)
     _part(report, calls, "train", loader.dataset)
+    report.job["batch_size"] = _batch_size(report, loader, step)
     others = [each for each in watch.makings.things(DataLoader) if each.dataset is not loader.dataset]
     if others:
-        _part(report, calls, "held_out", others[-1].dataset)
+        _held_out(report, calls, others[-1])
     else:
         report.tell("no other DataLoader was made before the second step, so there are no held-out samples")
-    report.job["batch_size"] = _batch_size(report, loader, step)
     _collating(report, calls, loader, step)
     _order(report, loader)
 
@@ -47,6 +47,13 @@ def read_samples(report: Report, calls: Calls, watch: Watch, step: Step) -> None
 def steps_of_epoch(step: Step) -> int:
     """How many steps an epoch has."""
     return max(1, len(step.loader) // max(1, step.passes)) if step.loader is not None else 1
+
+
+def _held_out(report: Report, calls: Calls, loader: Any) -> None:
+    """Write down the held-out samples, and how many of them come at once where that is not as many as in a step."""
+    _part(report, calls, "held_out", loader.dataset)
+    if isinstance(loader.batch_size, int) and loader.batch_size != report.job["batch_size"]:
+        report.job["evaluation_batch_size"] = loader.batch_size
 
 
 def _check_kind(report: Report, dataset: Any) -> None:

@@ -45,7 +45,7 @@ def test_a_script_with_functions_and_options(digits: Begun) -> None:
     assert job.optimizer.name == "Adadelta" and job.optimizer.arguments == {"lr": 0.5}
     # 400 samples in batches of 64 are 7 steps; the script's own steps are epochs
     assert job.schedule.name == "StepLR" and job.schedule.arguments == {"step_size": 7, "gamma": 0.7}
-    assert (job.batch_size, job.stop.epochs, spec.seed) == (64, 6, 1)
+    assert (job.batch_size, job.evaluation_batch_size, job.stop.epochs, spec.seed) == (64, 1000, 6, 1)
     assert "from digits_cnn import Digits, Normalize" in digits.parts
     assert "Digits(root='data', transform=Normalize(mean=0.37, std=0.24))" in digits.parts
     assert "Digits(root='data', train=False, transform=Normalize(mean=0.37, std=0.24))" in digits.parts
@@ -58,6 +58,7 @@ def test_a_script_without_functions_is_not_imported_by_its_spec(flat: Begun) -> 
     assert job.loss.name == "cross_entropy" and job.loss.arguments == {"label_smoothing": 0.1}
     assert job.optimizer.arguments == {"lr": 0.01, "weight_decay": 0.05}
     assert (job.batch_size, job.stop.epochs, spec.seed) == (32, 5, 7)
+    assert job.evaluation_batch_size is None, "the script's is its batch_size, too"
     assert "class Blobs(Dataset)" in flat.parts and "CLASSES = 4" in flat.parts
     assert "DataLoader" not in flat.parts and "print" not in flat.parts
     assert "importing flat.py would train" in flat.output
