@@ -9,6 +9,8 @@ import pytest
 from tests.device.rig import SCHEDULES, Rig
 from tests.device.waits import COPIES, FEEDS, GROUPS, OTHERS, PREFETCH, STEPS, Mutant
 
+LOOKS = 3  # the sums of another process may be there in time by chance, where it has the cores
+
 
 @pytest.mark.parametrize("mutant", STEPS, ids=lambda mutant: mutant.name)
 def test_a_missing_wait_shows_in_steps(rig: Rig, mutant: Mutant) -> None:
@@ -38,8 +40,11 @@ def test_the_code_as_it_is_shows_nothing(rig: Rig) -> None:
 
 @pytest.mark.parametrize("mutant", GROUPS, ids=lambda mutant: mutant.name)
 def test_a_missing_wait_shows_in_groups(rig: Rig, mutant: Mutant, tmp_path: Path) -> None:
-    told = rig.together("grouped.harm", 2, tmp_path, [mutant.module, mutant.old, mutant.new])
-    assert any(told)
+    for look in range(LOOKS):
+        (folder := tmp_path / str(look)).mkdir()
+        if any(rig.together("grouped.harm", 2, folder, [mutant.module, mutant.old, mutant.new])):
+            return
+    pytest.fail(f"nothing was wrong in {LOOKS} looks")
 
 
 def test_groups_as_they_are_show_nothing(rig: Rig, tmp_path: Path) -> None:
