@@ -182,7 +182,7 @@ def seen(value: Any, depth: int = 32) -> object:
 
 
 def _marks(tensors: Mapping[str, Tensor], close: bool) -> _Marks:
-    """What tells whether a tensor is another than before. Each turn asks twice, so nothing of it is Python's own."""
+    """What tells whether a tensor is another than before. Each turn asks twice, so torch does all of it."""
     held = tensors.values()
     bits = [None if tensor.requires_grad else _digest(tensor) for tensor in held] if close else []
     return [*map(Tensor.data_ptr, held)], [*map(_VERSION, held)], bits

@@ -9,7 +9,7 @@ import torch
 from trainers.device.allocator import give_freed_memory_back
 from trainers.step.compiled import forget_graphs
 
-_NEXT_HAS = 256 << 20
+_KEPT = 256 << 20
 """Bytes of the host that stay for the next job."""
 
 
@@ -30,7 +30,7 @@ class LeftMemory:
 
     def leave(self) -> None:
         """A job has ended: give back what it leaves, but for what the next one on the host is about to want."""
-        self._end(_NEXT_HAS)
+        self._end(_KEPT)
         self._is_kept = True
 
     def rest(self) -> None:
