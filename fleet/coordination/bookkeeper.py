@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.ledger import Ledger
@@ -176,7 +177,10 @@ def _change_trial(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "search" if line["kind"] in ("start", "resume"):
             ledger.added(ledger.jobs[job].limited(line["end"]))
         case "ahead":
-            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=True))
+            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=not line.get("sure", False)))
+        case "further":
+            record = ledger.jobs[job]
+            ledger.added(replace(record, state=record.state.changed(further=line["epochs"])))
         case "withdrawn":
             found = (line["epoch"], line["metrics"], line["checkpoint"])
             ledger.added(ledger.jobs[job].withdrawn(*found, line["t"]))

@@ -84,12 +84,11 @@ class Tracking:
                 self._writers.pop(job).close()
 
     def _learn(self, event: Mapping[str, Any]) -> None:
-        """Note the values with which a trial begins, or goes on from another one."""
-        if self._trials is None or event.get("event") != "search":
+        """Note the values with which a trial begins, be it before it is needed, or goes on from another one."""
+        if self._trials is None or event.get("event") not in ("search", "ahead"):
             return
-        copy = event.get("copy")
-        if event.get("kind") == "start" or copy is not None:
-            values = event["values"] if copy is None else copy["values"]
+        values = (event.get("copy") or event).get("values")
+        if values is not None:
             self._values[str(event["job"])] = self._trials.row(values)
 
     def _end(self, event: Mapping[str, Any], job: str) -> None:

@@ -168,6 +168,8 @@ _OF_KIND: dict[str, Check] = {
     "own_trial.values": _mapping,
     "own_trial.value": _or_null(_finite),
     "search.values": _mapping,
+    "ahead.values": _or_null(_mapping),
+    "ahead.sure": lambda value: isinstance(value, bool),
     "search.copy": _mapping,
     "search.cost": _positive,
     "result.value": _or_null(_number),

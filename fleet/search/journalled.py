@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.search.change import Change
@@ -162,7 +162,7 @@ def journalled(lines: Iterable[Line]) -> Journalled:
     for line in lines:
         reader.read(line)
     known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
-    decisions, results = tuple(reader.decisions), tuple(reader.results)
+    decisions, results = tuple(reader.decisions), tuple(one for one in reader.results if one.trial in known)
     bounds, own = tuple(reader.bounds), tuple(one for _, one in sorted(reader.own.items()))
     return Journalled(
         known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise, reader.further, own
@@ -182,6 +182,7 @@ class _Reader:
         self.further: tuple[tuple[str, bool], ...] = ()
         self.own: dict[int, JournalledOwnTrial] = {}
         self._early: dict[str, Line] = {}
+        self._ahead: dict[str, JournalledTrial] = {}  # trials that train before they begin, and may never do so
         self._folds = {
             "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
             "done": self._done, "pruned": self._pruned,
@@ -200,13 +201,20 @@ class _Reader:
             value = None if line["value"] is None else float(line["value"])
             self.own[line["trial"]] = JournalledOwnTrial(line["trial"], line["values"], str(line["status"]), value)
         elif kind == "search" and line["kind"] == "start":
-            self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])
-            if job in self._early:
-                self._failed(self.trials[job], self._early.pop(job))
-        elif kind == "failed" and job not in self.trials:
+            self._begin(job, line)
+        elif kind == "ahead" and job not in self.trials:
+            self._ahead.setdefault(job, JournalledTrial(line["trial"], job, {}, 1))
+        elif kind == "failed" and job not in self.trials and job not in self._ahead:
             self._early[job] = line  # what cannot be made fails before it begins
-        if kind in self._folds and job in self.trials:
-            self._folds[kind](self.trials[job], line)
+        trial = self.trials.get(job) or self._ahead.get(job)
+        if kind in self._folds and trial is not None:
+            self._folds[kind](trial, line)
+
+    def _begin(self, job: str, line: Line) -> None:
+        known = self._ahead.pop(job, JournalledTrial(line["trial"], job, {}, 1))
+        self.trials[job] = replace(known, values=line["values"], cost=line["cost"])
+        if job in self._early:
+            self._failed(self.trials[job], self._early.pop(job))
 
     def _search(self, trial: JournalledTrial, line: Line) -> None:
         copy = None if line.get("copy") is None else Copy(**line["copy"])

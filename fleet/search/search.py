@@ -16,6 +16,7 @@ from itertools import chain, count, islice
 from typing import Any
 
 from fleet.search.change import Change
+from fleet.search.closing import is_closing
 from fleet.search.own_trials import OwnTrials
 from fleet.search.pareto import front
 from fleet.search.record import Outcome, Record, Status
@@ -111,6 +112,32 @@ class Search:
             return ()
         likely = chain(self._rule.likely(self._most_trials), self._fresh())
         return tuple(islice((segment for segment in likely if self._may_be_ahead(segment)), most))
+
+    def sure(self, devices: int) -> Iterator[Segment]:
+        """What it will want whatever the missing results come to, and does not need yet.
+
+        New trials are among them where it `is_closing`. There are none at all where trials may not begin, or not go on,
+        although they should: where epochs bound it, or somebody ends it.
+        """
+        if self._may_end_before() or self._most_trials is None:
+            return iter(())
+        fresh = self._fresh() if self.is_closing(devices) else ()
+        found = chain(self._rule.sure(self._most_trials), fresh)
+        return (segment for segment in found if self._may_be_ahead(segment))
+
+    def further(self, segment: Segment) -> int:
+        """Epochs that may follow on a segment, of its own trial or of others that its result lets go on."""
+        return self._rule.after(segment)
+
+    def is_closing(self, devices: int) -> bool:
+        """Whether its end may wait for what begins last, see `fleet.search.closing`."""
+        if self._may_end_before() or self._most_trials is None:
+            return False
+        return is_closing(self._rule, self.needed(), range(self._begun, self._most_trials), devices)
+
+    def _may_end_before(self) -> bool:
+        """Whether it may end before its trials do."""
+        return self._closed or self._most_epochs is not None or any(change.over for change in self._changes)
 
     def least_epochs(self, sure: bool) -> int:
         """Epochs that it wants at least, all in all.

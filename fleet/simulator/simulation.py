@@ -357,6 +357,8 @@ class Simulation:
         row = self._books.row[name]
         self._books.done(name, now)
         self._coming.ended(row, now)
+        for job, further in self._coming.further().items():
+            self._books.shown(self._books.unfinished[job].changed(further=further))
         self._note([name])
         if self._ticked is not None:
             self._ticked()

@@ -208,6 +208,15 @@ def test_rows_of_trials_have_their_values(tmp_path: Path) -> None:
     assert names[:4] == ["job", "epoch", "step", "time"] and names[-2:] == ["rate", "devices"]
 
 
+def test_a_trial_has_its_values_before_the_search_begins_it(tmp_path: Path) -> None:
+    """It may train ahead of need: the line that says so has them, and a later one of it need not."""
+    (begun,) = search_lines("t")
+    ahead = {"t": 0.0, "unix": 1.7e9, "event": "ahead", "job": "t", "trial": 0, "start": 0, "end": 1, "epoch": 1}
+    searched(tmp_path, {**ahead, "values": begun["values"]}, epoch("t", 0, loss=2.0), {**ahead, "start": 1, "end": 3})
+    (row,) = rows(tmp_path)
+    assert {name: row[name] for name in VALUES} == VALUES
+
+
 def test_a_later_session_knows_the_values_of_earlier_trials(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in search_lines("t")))
     searched(tmp_path, epoch("t", 1, loss=2.0))

@@ -77,3 +77,20 @@ def test_nothing_changes_where_devices_are_of_several_kinds_or_nobody_knows_how_
     assert planned(State.of(kinds, jobs, RUNNING, seed=1)).whole_of(RUNNING) == RUNNING
     endless = [*jobs[:2], JobState("c", ONE, 1)]
     assert planned(State.of(TWO, endless, RUNNING, seed=1)).whole_of(RUNNING) == RUNNING
+
+
+def test_of_those_that_are_to_begin_the_first_is_for_whom_others_wait_longest() -> None:
+    """Epochs take 1, 2 and 1 seconds, those that follow as long as the longest."""
+    jobs = [job("a", 4, epoch=1.0), job("b", 6, epoch=2.0), job("c", 1, epoch=1.0, further=5)]
+    assert planned(State.of(Cluster((1,)), jobs, seed=1)).whole_of({}) == {"c": (0,)}
+    early = [*jobs[:2], jobs[2].changed(further=4)]  # it takes 9 seconds until all that has ended, and 11 are left
+    assert planned(State.of(Cluster((1,)), early, seed=1)).whole_of({}) == {"a": (0,)}
+
+
+def test_nobody_is_stopped_for_what_may_follow_nor_for_whom_others_wait() -> None:
+    jobs = [job("a", 6, epoch=1.0), job("b", 6, epoch=1.0), job("c", 2, epoch=1.0, further=30)]
+    assert planned(State.of(TWO, jobs, RUNNING, seed=1)).whole_of(RUNNING) == RUNNING
+    jobs = [job("a", 3, epoch=1.0, further=1), job("b", 2.5, epoch=1.0, further=1), job("c", 6, epoch=1.0)]
+    assert planned(State.of(TWO, jobs, RUNNING, time=13.0, seed=1)).whole_of(RUNNING) == RUNNING
+    jobs[0] = jobs[0].changed(further=0)
+    assert planned(State.of(TWO, jobs, RUNNING, time=13.0, seed=1)).stopped == ("a",)

@@ -48,3 +48,15 @@ def test_one_that_needs_several_has_them_of_one_kind() -> None:
     busy = job("busy", workers=1)
     state = State.of(MIXED, (busy, ahead("a", minimum=4, mixed=False).changed(kind="")), {"busy": (0,)}, seed=1)
     assert planned(state)["a"] == (4, 5, 6, 7)
+
+
+def test_they_keep_their_devices_where_others_of_the_node_are_idle() -> None:
+    state = State.of(CLUSTER, (ahead("a"), job("needed", workers=2, gang=2)), {"a": (0,)}, seed=1)
+    assert planned(state, "fifo") == {"needed": (1, 2), "a": (0,)}
+    nodes = State.of(Cluster((1, 3)), (ahead("a"), job("needed", workers=1)), {"a": (0,)}, seed=1)
+    assert planned(nodes, "fifo")["needed"] == (0,)  # another node may be further from what it reads
+
+
+def test_who_is_driven_out_goes_on_where_a_device_is_idle() -> None:
+    nodes = State.of(Cluster((1, 3)), (ahead("a"), job("needed", workers=1)), {"a": (0,)}, seed=1)
+    assert planned(nodes, "fifo") == {"needed": (0,), "a": (1,)}

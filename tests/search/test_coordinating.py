@@ -12,7 +12,7 @@ import pytest
 import fleet
 from benchmarks.searched.coordinating import coordinated
 
-FEW, MANY = 30, 90
+FEW, MANY = 120, 360
 ROUGHLY = 2.0
 ENOUGH = 1000
 """Times: a line that runs more seldom cannot have looked at all trials for each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead
 from trainers.state.way_back import drop_way_back, go_back, keep_way_back
 
+_SURE_FOR_EACH = 4
+"""So many jobs may wait for each device, and what is not needed yet is still added to them."""
 NOTHING_MORE = ("stopped", "failed", "done")
 
 
@@ -48,9 +50,10 @@ class Files:
 class Ahead:
     """Trials that train ahead of need, an epoch at a time, each on as few devices as it runs on.
 
-    What needs devices takes them at once (see `fleet.scheduling.policies.what_is_left`). Decisions do not depend on
-    any of this. A trial that turns out to be wanted is gone on with from where it stands. Of one that is not, the
-    checkpoint of its last wanted epoch becomes the newest again, when the search wants no more of it.
+    What needs devices takes them at once (see `fleet.scheduling.policies.what_is_left`). What is not needed yet, but
+    surely will be, trains as if it were, to its end. Decisions do not depend on any of this. A trial that turns out to
+    be wanted is gone on with from where it stands. Of one that is not, the checkpoint of its last wanted epoch becomes
+    the newest again, when the search wants no more of it.
 
     Args:
         search: what is likely.
@@ -59,15 +62,17 @@ class Ahead:
         files: of the run.
         limits: what may train so.
         beyond: trial -> segments that earlier sessions began to train ahead, in their order.
+        sure: segments among these that will be wanted in any case.
         unused: epochs that earlier sessions trained for nothing.
     """
 
     def __init__(
         self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, limits: Limits,
-        beyond: Mapping[int, Sequence[Segment]], unused: int = 0,
+        beyond: Mapping[int, Sequence[Segment]], sure: Iterable[Segment] = (), unused: int = 0,
     ) -> None:  # fmt: skip
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
         self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
+        self._sure = {segment for segment in sure if segment in self._beyond.get(segment.trial, ())}
         self._untold = set(self._beyond)  # those that may soon have come to the end of a segment
         self._decided = set(self._beyond)  # those on which the search has decided since they were looked at
         self._risks: dict[int, int] = {}  # trial -> epochs, see `_at_risk`; of all of them together:
@@ -92,6 +97,11 @@ class Ahead:
         self._untold = {trial for trial, segments in found.items() if segments}
         return tuple(segment for segments in found.values() for segment in segments)
 
+    @property
+    def sure(self) -> tuple[Segment, ...]:
+        """Segments that train although they are not needed yet, as they surely will be: the last of each trial."""
+        return tuple(begun[-1] for begun in self._beyond.values() if begun[-1] in self._sure)
+
     def _untold_of(self, trial: int) -> list[Segment]:
         """A trial's segments that are not told; none of one that pauses before their ends."""
         begun, job = self._beyond.get(trial, ()), self._books.ledger.jobs.get(self._name(trial))
@@ -109,12 +119,12 @@ class Ahead:
         if not segments:
             return
         first, until = segments.pop(0), self._books.ledger.jobs[self._name(trial)].until
-        if first.start and until is not None:
+        if first.start and first not in self._sure and until is not None:
             self._useful += max(0, min(until, first.end) - first.start)
+        self._sure.discard(first)
         drop_way_back(self._files.folder(self._name(trial)), first.start)
         if segments:
-            job = self._books.ledger.jobs[self._name(trial)]
-            self._tell(segments[-1], job.epoch + (job.status == "running"))
+            self._tell(segments[-1], self._next_epoch(trial))
         else:
             del self._beyond[trial]
         self._note_risk(trial)
@@ -129,6 +139,8 @@ class Ahead:
         Args:
             admit: makes a trial's job part of the run; whether that can be.
         """
+        if not self._search.is_over:
+            self._begin_sure(admit)
         idle = 0 if self._search.is_over else self._idle()
         if idle < 1 and not self._beyond:
             return
@@ -137,6 +149,21 @@ class Ahead:
         for segment in likely:
             if idle > 0 and not self._is_under_way(segment.trial) and self._issue(segment, admit):
                 idle -= 1
+
+    def _begin_sure(self, admit: Callable[[int], bool]) -> None:
+        """Let train what will be wanted in any case, as far as the policy has to know of it to choose."""
+        ledger = self._books.ledger
+        waiting = sum(not job.state.ahead and job.name not in ledger.running for job in ledger.unfinished)
+        room = _SURE_FOR_EACH * ledger.cluster.size - waiting
+        if room < 1:
+            return
+        for segment in self._search.sure(ledger.cluster.size):
+            if segment not in self._sure and self._may(segment) and self._begin(segment, admit):
+                self._sure.add(segment)
+                self._tell(segment, segment.end)
+                room -= 1
+            if room < 1:
+                return
 
     def take_back(self, in_memory: Callable[[], bool]) -> list[int]:
         """Take back what was trained of trials of which the search wants no more; returns which were.
@@ -182,8 +209,11 @@ class Ahead:
 
     def _at_risk(self, trial: int) -> int:
         """Epochs of a trial, trained or under way, that may turn out to be for nothing."""
-        first, job = self._beyond[trial][0], self._books.ledger.jobs.get(self._name(trial))
-        wanted = first.end if not first.start and self._limits.sure else first.start
+        begun, job = self._beyond[trial], self._books.ledger.jobs.get(self._name(trial))
+        wanted = begun[0].start
+        for segment in begun:
+            if segment in self._sure or (not segment.start and self._limits.sure):
+                wanted = segment.end
         return 0 if job is None or job.until is None else max(0, job.until - wanted)
 
     def _let_wait(self, likely: set[int]) -> None:
@@ -208,27 +238,36 @@ class Ahead:
 
     def _issue(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
         """Let a trial train one epoch of the segment; False: it cannot, or too much would be for nothing."""
-        trial, name = segment.trial, self._name(segment.trial)
-        if not self._is_within_share(segment):
+        if not self._is_within_share(segment) or not self._begin(segment, admit):
             return False
+        self._tell(segment, self._books.ledger.jobs[self._name(segment.trial)].epoch + 1)
+        return True
+
+    def _begin(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
+        """Make a segment one that a trial may be told to train; whether it can be."""
+        trial, name = segment.trial, self._name(segment.trial)
         if name not in self._books.ledger.jobs and not admit(trial):
             self._refused.add(trial)
             return False
-        job = self._books.ledger.jobs[name]
         begun = self._beyond.setdefault(trial, [])
         if segment not in begun:
             if segment.start:
                 keep_way_back(self._files.folder(name), segment.start)
             begun.append(segment)
         self._untold.add(trial)
-        self._tell(segment, job.epoch + 1)
         return True
+
+    def _next_epoch(self, trial: int) -> int:
+        """Until when a trial trains on that trains further than it is wanted."""
+        job, segment = self._books.ledger.jobs[self._name(trial)], self._beyond[trial][-1]
+        return segment.end if segment in self._sure else job.epoch + (job.status == "running")
 
     def _tell(self, segment: Segment, epoch: int) -> None:
         """Let a trial train ahead until so many epochs are over."""
+        values = None if segment.trial < self._search.begun else dict(self._search.values(segment.trial))
         self._books.record(
             "ahead", job=self._name(segment.trial), trial=segment.trial, start=segment.start, end=segment.end,
-            epoch=epoch,
+            epoch=epoch, sure=segment in self._sure, values=values,
         )  # fmt: skip
         self._note_risk(segment.trial)
 
@@ -238,7 +277,9 @@ class Ahead:
 
     def _withdraw(self, trial: int, name: str) -> None:
         """Set a trial back to where the search wanted it."""
-        wanted, job = self._beyond.pop(trial)[0].start, self._books.ledger.jobs[name]
+        begun, job = self._beyond.pop(trial), self._books.ledger.jobs[name]
+        wanted = begun[0].start
+        self._sure.difference_update(begun)
         self._note_risk(trial)
         if not wanted:  # it has not begun, and will not in these bounds
             return

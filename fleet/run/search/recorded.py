@@ -48,6 +48,7 @@ class Recorded:
         pruned: names of the trials of which the journal says that the search wants no more.
         failed: name -> the line that says how a trial failed, of those whose failure the search was told.
         beyond: trial -> segments that it has trained, or trains, ahead of need, in their order.
+        sure: segments among these that it will want in any case.
         unused: epochs that were trained ahead and taken back.
         front: the Pareto front at the search's last end, names of jobs.
     """
@@ -62,6 +63,7 @@ class Recorded:
     pruned: frozenset[str]
     failed: Mapping[str, JournalLine]
     beyond: Mapping[int, Sequence[Segment]]
+    sure: frozenset[Segment]
     unused: int
     front: Sequence[str] = ()
 
@@ -97,7 +99,8 @@ def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> 
         search, known, len(written), bounds[-1] if bounds else None, _asked(told),
         frozenset(line["wish"] for line in told if line.get("wish") is not None),
         {line["trial"]: line for line in mine if line["event"] == "own_trial"}, _pruned(mine), _failed(mine),
-        _beyond(mine), sum(line["unused"] for line in mine if line["event"] == "withdrawn"),
+        _beyond(mine), frozenset(_segment(line) for line in mine if line.get("sure")),
+        sum(line["unused"] for line in mine if line["event"] == "withdrawn"),
         next((line["jobs"] for line in reversed(mine) if line["event"] == "front"), ()),
     )  # fmt: skip
     _check(found, written)
@@ -163,13 +166,17 @@ def _beyond(lines: Iterable[JournalLine]) -> dict[int, list[Segment]]:
     for line in lines:
         trial = line.get("trial", -1)
         if line["event"] == "ahead":
-            segment, begun = Segment(trial, line["start"], line["end"]), found.setdefault(trial, [])
+            segment, begun = _segment(line), found.setdefault(trial, [])
             begun += [] if segment in begun else [segment]
         elif line["event"] == "search" and line["kind"] in ("start", "resume"):
             found[trial] = found.get(trial, [])[1:]
         elif line["event"] == "withdrawn":
             found[trial] = []
     return {trial: segments for trial, segments in found.items() if segments}
+
+
+def _segment(line: JournalLine) -> Segment:
+    return Segment(line["trial"], line["start"], line["end"])
 
 
 def _pruned(lines: Iterable[JournalLine]) -> frozenset[str]:

@@ -53,6 +53,7 @@ class Searching:
         self._told_front = list(recorded.front)
         self._seen: object = None
         self._looked = -math.inf  # the last look
+        self._further: dict[str, int] = {}  # epochs that may follow on what trains, by job
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
         share = share_of(spec.search.ahead)
@@ -62,7 +63,10 @@ class Searching:
             share=share,
             sure=spec.search.budget is None,
         )
-        self._ahead = Ahead(self._search, books, self._name, files, limits, recorded.beyond, recorded.unused)
+        self._ahead = Ahead(
+            self._search, books, self._name, files, limits, recorded.beyond, recorded.sure,
+            recorded.unused,
+        )  # fmt: skip
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
 
@@ -120,6 +124,18 @@ class Searching:
         self.settle(in_memory)
         if not self.is_stuck:
             self._ahead.look(lambda trial: not self._made(trial, admit))
+        self._note_further()
+
+    def _note_further(self) -> None:
+        """Let the policy know on which trials more may follow that the search's end may wait for."""
+        ledger, found = self._books.ledger, dict[str, int]()
+        if self._search.is_closing(ledger.cluster.size):
+            under_way = (*self._search.needed(), *self._ahead.sure)
+            found = {self._name(segment.trial): self._search.further(segment) for segment in under_way}
+        for name in found.keys() | self._further.keys():
+            if found.get(name, 0) != self._further.get(name, 0) and name in ledger.jobs:
+                self._books.note("further", job=name, epochs=found.get(name, 0))
+        self._further = found
 
     def _has_news(self) -> bool:
         """Whether anything has happened since the last look that may lead to more; as a net, once a second all has."""

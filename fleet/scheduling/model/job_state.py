@@ -66,6 +66,8 @@ class JobState:
         held: devices that it has had since then.
         restarts: how often it began anew on other devices.
         last: the devices that it lost last; its state is still near them.
+        further: epochs that may be trained once it has ended, by it or by others, and not before: of a trial, to the
+            last rung, where the end of its search may wait for it.
         ahead: whether it trains what nobody needs yet, on devices that are left alone.
         restart: most seconds from getting devices to the first step on them.
 
@@ -111,6 +113,7 @@ class JobState:
     last: tuple[int, ...] = ()
     restart: float = 0.0
     ahead: bool = False
+    further: float = field(default=0.0, kw_only=True)
     service_level: ServiceLevel | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,11 @@ class LeastLaxity(WrappedPolicy):
     wait. The wrapped policy says who trains; when the laxity of a job that waits has run out, it takes the place of
     the one with the most. A job in its last epoch waits for its turn, and keeps its devices, which are free soon.
 
+    Others may wait for its end, and then train for up to f_i: `JobState.further` of the longest epochs that are known.
+    Nobody is stopped for that. But of those that are to begin the first is whose r_i + f_i is most, once
+    max(T, max_j (r_j + f_j)) - (r_i + f_i) has run out, as on the critical path of a project. And nobody is stopped for
+    whom others wait.
+
     Jobs with a deadline, a service level or a guarantee are left alone, as are those that train ahead of need, and all
     where there are several kinds of device.
 
@@ -53,8 +58,9 @@ class _Line:
 
     Attributes:
         devices: those of the jobs that train.
-        waiting: names of the others, who has longest to train first.
-        seconds: that each has yet to train.
+        waiting: names of the others, on whom most may wait first.
+        seconds: that each has yet to train, r_i.
+        chains: with what may follow on it, r_i + f_i.
         epochs: seconds of an epoch of each.
         moving: most seconds that it takes one of them to begin elsewhere.
     """
@@ -62,6 +68,7 @@ class _Line:
     devices: Allocation
     waiting: Sequence[str]
     seconds: Mapping[str, float]
+    chains: Mapping[str, float]
     epochs: Mapping[str, float]
     moving: float
 
@@ -73,11 +80,15 @@ class _Line:
         wait = [job for job in waiting if _may_move(job) and job.minimum_devices <= size]
         jobs = [*train, *wait]
         seconds = {job.name: _seconds(job, size, state.time) for job in jobs}
+        epochs = {job.name: job.epoch / float(job.rate(size)) for job in jobs}
+        longest = max(epochs.values(), default=0.0)
+        chains = {job.name: seconds[job.name] + job.further * longest for job in jobs}
         return cls(
             {job.name: given[job.name] for job in train},
-            sorted((job.name for job in wait), key=lambda name: -seconds[name]),
+            sorted((job.name for job in wait), key=lambda name: -chains[name]),
             seconds,
-            {job.name: job.epoch / float(job.rate(size)) for job in jobs},
+            chains,
+            epochs,
             max((job.restart for job in jobs), default=0.0),
         )
 
@@ -86,12 +97,13 @@ class _Line:
         if not self.devices or not self.waiting or math.inf in self.seconds.values():
             return plan
         end = max(*self.seconds.values(), sum(self.seconds.values()) / len(self.devices))
-        soon, least = max(self.moving, _SOON * end), max(self.moving, _ROUNDING * end)
+        last, least = max(end, *self.chains.values()), max(self.moving, _ROUNDING * end)
         left, waiting = set(self.devices), set(self.waiting)
         for name in self.waiting:
-            if end - self.seconds[name] > least:
-                break
-            other = self._who_can_wait(name, left, state.running, soon)
+            cannot_wait = end - self.seconds[name] <= least
+            if not cannot_wait and last - self.chains[name] > least:
+                continue
+            other = self._who_can_wait(name, left, state.running, max(self.moving, _SOON * end), cannot_wait)
             if other is None:
                 break
             plan = self._instead(plan, state, name, other)
@@ -99,19 +111,28 @@ class _Line:
         laxity = end - max(self.seconds[name] for name in waiting)
         return replace(plan, wake=min(plan.wake, state.time + laxity)) if laxity > least else plan
 
-    def _who_can_wait(self, name: str, left: Set[str], running: Container[str], soon: float) -> str | None:
-        """Whose place a job should take: of one that has not begun, or else of one that has; None: it should wait."""
-        ends = self.seconds[name]
-        if ends <= self.epochs[name] * (1 + _ROUNDING):
+    def _who_can_wait(
+        self, name: str, left: Set[str], running: Container[str], soon: float, may_stop: bool
+    ) -> str | None:
+        """Whose place a job should take: of one that has not begun, or else of one that has; None: it should wait.
+
+        Args:
+            may_stop: whether one that has begun may be stopped.
+        """
+        ends, chain = self.seconds[name], self.chains[name]
+        shortest = sorted(left, key=lambda other: (self.chains[other], other))
+        if chain <= self.epochs[name] * (1 + _ROUNDING):
             return None
-        shortest = sorted(left, key=lambda other: (self.seconds[other], other))
         for other in shortest:
-            if other not in running and self.seconds[other] < ends:
+            if other not in running and self.chains[other] < chain:
                 return other
+        if not may_stop or ends <= self.epochs[name] * (1 + _ROUNDING):
+            return None
         for other in shortest:
             if other in running:
                 goes_on = max(soon, self.epochs[other]) < self.seconds[other]
-                return other if goes_on and self.seconds[other] < ends - self.moving else None
+                goes_on &= self.chains[other] == self.seconds[other] < ends - self.moving
+                return other if goes_on else None
         return None
 
     def _instead(self, plan: Plan, state: State, name: str, other: str) -> Plan:

@@ -15,7 +15,8 @@ from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 class WhatIsLeft(WrappedPolicy):
     """Gives jobs that train ahead of need as few devices as they run on, of those that the policy gives nobody.
 
-    The policy is not shown these jobs: their devices are free for it, and they leave those that it gives away.
+    The policy is not shown these jobs: their devices are free for it, and they leave those that it gives away. Where
+    it could as well have given others of the same node, it does.
 
     Args:
         policy: for all other jobs.
@@ -27,7 +28,7 @@ class WhatIsLeft(WrappedPolicy):
         if not ahead:
             return self._policy.plan(state)
         seen = _without(state, {job.name for job in ahead})
-        plan = self._policy.plan(seen)
+        plan = _sparing(state, ahead, self._policy.plan(seen), seen.staying)
         taken = {device for devices in plan.whole_of(seen.staying).values() for device in devices}
         given = _given(state, ahead, set(state.available) - taken)
         driven_out = [job.name for job in ahead if job.name in state.running and job.name not in given]
@@ -42,8 +43,25 @@ def _without(state: State, names: set[str]) -> State:
     return replace(state, by_name=others, running=running, books=None)
 
 
+def _sparing(state: State, ahead: Iterable[JobState], plan: Plan, staying: Allocation) -> Plan:
+    """The plan with devices that nobody has in the place of those that jobs train ahead on, where it gives such."""
+    held = {device for job in ahead for device in state.running.get(job.name, ())}
+    taken = {device for devices in plan.whole_of(staying).values() for device in devices}
+    spare = sorted(set(state.available) - taken - held)
+    allocation = dict(plan.allocation)
+    for name, devices in plan.allocation.items():
+        others: list[int] = []
+        for device in devices if held.intersection(devices) and name not in state.running else ():
+            node = state.cluster.node_of(device)
+            instead = next((each for each in spare if device in held and state.cluster.node_of(each) == node), device)
+            spare = [each for each in spare if each != instead]
+            others.append(instead)
+        allocation[name] = tuple(sorted(others)) or devices
+    return replace(plan, allocation=allocation)
+
+
 def _given(state: State, ahead: Iterable[JobState], free: set[int]) -> Allocation:
-    """Who of these has which of the devices that are free: those that run first, where they are."""
+    """Who of these has which of the devices that are free: those that run first, where they are if that can be."""
     given: dict[str, tuple[int, ...]] = {}
     ahead = sorted(ahead, key=lambda job: job.name not in state.running)
     left = FreeDevices(state.cluster, free)
@@ -53,7 +71,7 @@ def _given(state: State, ahead: Iterable[JobState], free: set[int]) -> Allocatio
             given[job.name] = held
             left.remove(held)
     for job in ahead:
-        if job.name not in state.running and (devices := _first_fit(state, job, left)) is not None:
+        if job.name not in given and (devices := _first_fit(state, job, left)) is not None:
             given[job.name] = devices
     return given
 

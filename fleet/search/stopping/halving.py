@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fleet.search.segment import Segment, Verdict
@@ -23,6 +24,14 @@ class Halving:
         self._level = {epoch: level for level, epoch in enumerate(self._rungs)}
         self._known = [Ranking() for _ in self._rungs]
         self._heard = [Ranking() for _ in self._rungs]
+        self._early: list[dict[int, float]] = [{} for _ in self._rungs]  # losses that have arrived, and are not known
+        self._gone: list[set[int]] = [set() for _ in self._rungs]  # trials that have gone on from each
+        self._came = [0 for _ in self._rungs]  # those that have, and have arrived at the next one, which this is
+
+    @property
+    def waits(self) -> bool:
+        """For nobody."""
+        return False
 
     def first(self, trial: int) -> Segment:
         """The way to the first rung."""
@@ -30,7 +39,9 @@ class Halving:
 
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
         """Rank the trial at its rung."""
-        self._known[self._level[epoch]].add(trial, loss)
+        level = self._level[epoch]
+        self._known[level].add(trial, loss)
+        self._early[level].pop(trial, None)
         if loss is None:
             return "fail"
         return "done" if epoch == self._rungs[-1] else "pause"
@@ -45,6 +56,8 @@ class Halving:
             ranking = self._known[level]
             for trial in ranking.best_left(len(ranking) // self._eta):
                 ranking.take(trial)
+                self._gone[level].add(trial)
+                self._came[level + 1] += self._heard[level + 1].has(trial)
                 return self._onward(trial, level)
         return None
 
@@ -62,8 +75,10 @@ class Halving:
         if level is None:
             return
         self._heard[level].add(trial, loss)
+        self._early[level][trial] = math.inf if loss is None else loss
         if level:
             self._heard[level - 1].take(trial)
+            self._came[level] += trial in self._gone[level - 1]
 
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Trials among the best 1/eta that have arrived at a rung, one at least, from the highest rung down.
@@ -77,5 +92,56 @@ class Halving:
             for trial in ranking.best_left(quota):
                 yield self._onward(trial, level)
 
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Trials that will be among the best 1/eta of a rung when all have come that may come there.
+
+        Of N trials at a rung the best N // eta go on, at least. Above the first rung nobody knows N; as it grows by
+        one, so may the rank of a trial, and N // eta by less. So the most that may come are the worst that can be.
+        """
+        ranks = self._sure_ranks(trials)
+        for level in reversed(range(len(ranks))):
+            for trial in self._heard[level].best_left(ranks[level]):
+                if trial not in self._gone[level] and self._comes(trial, level, ranks):
+                    yield self._onward(trial, level)
+
+    def _sure_ranks(self, trials: int) -> list[int]:
+        """For each rung, how many of the best that have arrived there surely go on, if they surely come there."""
+        ranks, size, came = list[int](), trials, len(self._heard[0])
+        for level in range(len(self._rungs) - 1):
+            best = size // self._eta - (size - came)
+            if best <= 0:
+                break
+            size = self._most_from(level, size, ranks)
+            ranks.append(best)
+            waiting = self._early[level + 1].keys() - self._gone[level]
+            came = self._came[level + 1] + sum(self._comes(trial, level + 1, ranks) for trial in waiting)
+        return ranks
+
+    def _comes(self, trial: int, level: int, ranks: Sequence[int]) -> bool:
+        """Whether a trial surely comes to a rung; `ranks` are those of the rungs below."""
+        if level == 0 or trial in self._gone[level - 1]:
+            return True
+        return self._heard[level - 1].rank(trial) < ranks[level - 1] and self._comes(trial, level - 1, ranks)
+
+    def _most_from(self, level: int, size: int, ranks: Sequence[int]) -> int:
+        """How many may go on from a rung to which so many may come."""
+        known, quota = self._known[level], size // self._eta
+        early = [each for each in self._early[level].items() if self._comes(each[0], level, ranks)]
+        too_bad = sum(known.rank(*each) >= quota for each in early)
+        return len(self._gone[level]) + known.count_left(quota) + size - len(known) - too_bad
+
+    def after(self, segment: Segment) -> int:
+        """All up to the last rung."""
+        return self._rungs[-1] - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """One trial of eta goes on from each rung."""
+        return len(new) * mean_after(self._rungs, self._eta)
+
     def _onward(self, trial: int, level: int) -> Segment:
         return Segment(trial, self._rungs[level], self._rungs[level + 1])
+
+
+def mean_after(rungs: Sequence[int], eta: int) -> float:
+    """Epochs that a trial trains beyond the first rung, in the mean, where one of eta goes on from each."""
+    return sum((end - start) / eta ** (level + 1) for level, (start, end) in enumerate(zip(rungs, rungs[1:])))

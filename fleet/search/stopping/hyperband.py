@@ -29,6 +29,11 @@ class Hyperband:
         """The bracket of a trial, by its number alone."""
         return self._round[trial % len(self._round)]
 
+    @property
+    def waits(self) -> bool:
+        """For nobody."""
+        return False
+
     def first(self, trial: int) -> Segment:
         """The way to the first rung of its bracket."""
         return self._brackets[self.bracket(trial)].first(trial)
@@ -62,6 +67,22 @@ class Hyperband:
             for segment in bracket.likely(None if trials is None else self._share(number, trials))
         ]
         return iter(sorted(found, key=lambda segment: -segment.start))
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """What is sure in each bracket, the longest trained first."""
+        brackets = enumerate(self._brackets)
+        found = [segment for number, each in brackets for segment in each.sure(self._share(number, trials))]
+        return iter(sorted(found, key=lambda segment: -segment.start))
+
+    def after(self, segment: Segment) -> int:
+        """All up to the last rung."""
+        return self._brackets[0].after(segment)
+
+    def mean_after(self, new: range) -> float:
+        """As in their brackets."""
+        numbers = range(len(self._brackets))
+        shares = [range(*(self._share(number, end) for end in (new.start, new.stop))) for number in numbers]
+        return sum(bracket.mean_after(share) for bracket, share in zip(self._brackets, shares))
 
 
 def spread(sizes: Sequence[int]) -> list[int]:

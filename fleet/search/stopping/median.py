@@ -25,6 +25,11 @@ class Median:
         self._heard: dict[int, int] = {}  # trial -> epochs that have arrived
         self._ended: set[int] = set()
 
+    @property
+    def waits(self) -> bool:
+        """For nobody."""
+        return False
+
     def first(self, trial: int) -> Segment:
         """All epochs of grace."""
         return Segment(trial, 0, self._grace)
@@ -64,6 +69,18 @@ class Median:
         """The next epoch of each trial that has not ended, those first that have trained most."""
         going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._grace <= epoch < self._epochs]
         return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going))
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Nothing: medians may come to anything."""
+        return iter(())
+
+    def after(self, segment: Segment) -> int:
+        """All that are left."""
+        return self._epochs - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """All, as nobody knows."""
+        return len(new) * (self._epochs - self._grace)
 
 
 def _median(ascending: Sequence[float]) -> float:

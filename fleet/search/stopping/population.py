@@ -38,6 +38,11 @@ class Population:
         self._now: dict[int, Mapping[str, Any]] = {}  # member -> its values
         self._seen: dict[int, Mapping[str, Any]] = {}  # member -> its values when it was known last
 
+    @property
+    def waits(self) -> bool:
+        """At each interval, if it is asked to."""
+        return self._synchronous
+
     def first(self, trial: int) -> Segment:
         """The first interval."""
         return Segment(trial, 0, self._interval)
@@ -100,3 +105,15 @@ class Population:
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Nothing but new members: whether a member goes on from itself is not known before."""
         return iter(())
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Nothing: who goes on from whom depends on all of them."""
+        return iter(())
+
+    def after(self, segment: Segment) -> int:
+        """All that are left."""
+        return self._epochs - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """All."""
+        return len(new) * (self._epochs - self._interval)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
@@ -35,6 +36,23 @@ class Ranking:
         place = bisect_left(self._left, entry)
         if self._left[place : place + 1] == [entry]:
             del self._left[place]
+
+    def has(self, trial: int) -> bool:
+        """Whether a trial is there."""
+        return trial in self._losses
+
+    def rank(self, trial: int, loss: float | None = None) -> int:
+        """How many are better than a trial, here with its loss, or one of a loss that is not; no end if it failed."""
+        value = self._losses[trial] if loss is None else loss
+        return bisect_left(self._all, (value, trial)) if value < math.inf else sys.maxsize
+
+    def count_left(self, quota: int) -> int:
+        """How many of the best `quota` have not gone on."""
+        return bisect_left(self._left, self._all[quota]) if quota < len(self._all) else len(self._left)
+
+    def best(self, quota: int) -> list[int]:
+        """The trials among the best `quota` that have not failed, best first, whether they have gone on or not."""
+        return [trial for loss, trial in self._all[: max(0, quota)] if loss < math.inf]
 
     def best_left(self, quota: int) -> Iterator[int]:
         """The trials among the best `quota` that have not gone on, best first."""

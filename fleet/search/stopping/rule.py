@@ -12,7 +12,13 @@ class StoppingRule(Protocol):
     """A rule of a search. It knows no time: it is told results in virtual order, and asked for each free slot.
 
     Losses are less the better; None is the loss of a trial that failed.
+
+    Attributes:
+        waits: whether trials wait for each other, so that none goes on before the last has come.
     """
+
+    @property
+    def waits(self) -> bool: ...
 
     def first(self, trial: int) -> Segment:
         """The segment with which a trial begins."""
@@ -40,4 +46,21 @@ class StoppingRule(Protocol):
         Args:
             trials: how many there will be; None: nobody knows.
         """
+        ...
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Segments that `next` will give whatever the results that are missing come to, or has given; the longest
+        trained first. Those of new trials are not among them.
+
+        Args:
+            trials: how many there will be.
+        """
+        ...
+
+    def after(self, segment: Segment) -> int:
+        """Epochs that may follow on a segment, at most."""
+        ...
+
+    def mean_after(self, new: range) -> float:
+        """Epochs that follow on the first segments of new trials in the mean, of all of them together."""
         ...

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from fleet.search.segment import Segment, Verdict
+from fleet.search.stopping.halving import mean_after
 from fleet.search.stopping.ranking import Ranking
 
 
@@ -20,13 +22,29 @@ class SynchronousHalving:
 
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._rungs, self._eta = tuple(rungs), eta
+        self._begun = 0  # trials
+        self._heard: list[tuple[int, int, float | None]] = []  # of trials of the bracket that comes next
+        self._begin_bracket()
+
+    def _begin_bracket(self) -> None:
+        """Begin with trials that are new."""
+        self._first, self._arrived = self._begun, [Ranking() for _ in self._rungs]
         self._open(0)
-        self._heard: dict[int, Ranking] = {}
+        heard, self._heard = self._heard, []
+        for each in heard:
+            self.arrived(*each)
 
     def _open(self, level: int) -> None:
         """Begin with a rung."""
         self._level, self._awaited, self._ranking = level, 0, Ranking()
         self._queue: list[Segment] = []
+        self._coming: frozenset[int] = frozenset()  # trials that come to it, once the rung before is left
+        self._came = 0  # of these
+
+    @property
+    def waits(self) -> bool:
+        """All for all, at each rung."""
+        return True
 
     def first(self, trial: int) -> Segment:
         """The way to the first rung."""
@@ -44,6 +62,7 @@ class SynchronousHalving:
         """A trial that goes on; or a new one, if nobody has gone on from the first rung."""
         if self._level == 0 and fresh is not None:
             self._awaited += 1
+            self._begun = fresh + 1
             return self.first(fresh)
         while not self._queue:
             if self._awaited or not len(self._ranking):
@@ -56,29 +75,64 @@ class SynchronousHalving:
     def _leave_rung(self) -> None:
         """Let the best of a rung that all have reached go on, or end the bracket."""
         level = self._level
-        best = list(self._ranking.best_left(max(1, len(self._ranking) // self._eta)))
+        best = list(self._ranking.best_left(self._quota(len(self._ranking))))
         if level == len(self._rungs) - 1 or not best:
-            self._open(0)
-            self._heard = {}
+            self._begin_bracket()
             return
         self._open(level + 1)
         self._queue = [self._onward(trial, level) for trial in best]
-        self._awaited = len(best)
+        self._awaited, self._coming = len(best), frozenset(best)
+        self._came = sum(map(self._arrived[level + 1].has, best))
 
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
-        """Rank the trial among those that have arrived."""
-        if epoch in self._rungs:
-            level = self._rungs.index(epoch)
-            self._heard.setdefault(level, Ranking()).add(trial, loss)
-            self._heard.setdefault(level - 1, Ranking()).take(trial)
+        """Rank the trial among those of its bracket that have arrived."""
+        if epoch not in self._rungs:
+            return
+        if self._level and trial >= self._begun:
+            self._heard.append((trial, epoch, loss))
+            return
+        level = self._rungs.index(epoch)
+        self._arrived[level].add(trial, loss)
+        self._came += level == self._level and trial in self._coming
+        if level:
+            self._arrived[level - 1].take(trial)
 
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Trials among the best 1/eta that have arrived at a rung, from the highest rung down."""
-        for level in sorted(self._heard, reverse=True):
-            if 0 <= level < len(self._rungs) - 1:
-                ranking = self._heard[level]
-                for trial in ranking.best_left(max(1, len(ranking) // self._eta)):
+        for level in reversed(range(len(self._rungs) - 1)):
+            ranking = self._arrived[level]
+            for trial in ranking.best_left(self._quota(len(ranking))):
+                yield self._onward(trial, level)
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Trials that are among the best of a rung even if all that are missing there are better, from the lowest up:
+        the others wait for these.
+        """
+        yield from self._queue
+        level, coming = self._level, self._coming
+        size, came = (len(coming), self._came) if level else (trials - self._first, len(self._arrived[0]))
+        while level < len(self._rungs) - 1:
+            ranking, quota = self._arrived[level], self._quota(size)
+            for trial in ranking.best_left(quota - (size - came)):
+                if not level or trial in coming:
                     yield self._onward(trial, level)
+            if came < size:
+                return
+            best = (trial for trial in ranking.best(len(ranking)) if not level or trial in coming)
+            coming, level = frozenset(islice(best, quota)), level + 1
+            size, came = len(coming), sum(map(self._arrived[level].has, coming))
+
+    def after(self, segment: Segment) -> int:
+        """All up to the last rung."""
+        return self._rungs[-1] - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """One trial of eta goes on from each rung."""
+        return len(new) * mean_after(self._rungs, self._eta)
+
+    def _quota(self, size: int) -> int:
+        """How many of a rung go on."""
+        return max(1, size // self._eta)
 
     def _onward(self, trial: int, level: int) -> Segment:
         return Segment(trial, self._rungs[level], self._rungs[level + 1])

@@ -17,6 +17,11 @@ class Whole:
     def __init__(self, epochs: int) -> None:
         self._epochs = epochs
 
+    @property
+    def waits(self) -> bool:
+        """For nobody."""
+        return False
+
     def first(self, trial: int) -> Segment:
         """All epochs."""
         return Segment(trial, 0, self._epochs)
@@ -35,3 +40,15 @@ class Whole:
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Nothing but new trials."""
         return iter(())
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Nothing but new trials."""
+        return iter(())
+
+    def after(self, segment: Segment) -> int:
+        """All that are left."""
+        return self._epochs - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """None."""
+        return 0.0

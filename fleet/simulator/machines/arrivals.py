@@ -80,6 +80,7 @@ def arrived(
         "service_level": job.service_level,
         "batch": job.batch_size,
         "remaining": samples,
+        "further": job.further,
         "epoch": samples / job.epochs if job.epochs else 0.0,
         "since": job.arrival,
         "ready": job.arrival,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fleet.scheduling.model.rates import RateCurve
@@ -34,14 +35,17 @@ class SearchedJobs:
     Args:
         record: what the trials came to.
         search: that decides; it has just begun.
+        devices: that train.
     """
 
-    def __init__(self, record: RecordedSearch, search: Search) -> None:
-        self._record, self._search = record, search
+    def __init__(self, record: RecordedSearch, search: Search, devices: int) -> None:
+        self._record, self._search, self._devices = record, search, devices
         self._lineages = Lineages()
         self._waiting: deque[TraceJob] = deque()
         self._rows: list[Segment] = []
         self._issued: set[Segment] = set()
+        self._open: dict[str, Segment] = {}  # jobs that have come and are not done
+        self._known_further: dict[str, float] = {}  # of these
         self.curves: dict[str, RateCurve] = {}  # of jobs that have come
         self.results: list[Arrived] = []
         self._issue(0.0)
@@ -58,19 +62,33 @@ class SearchedJobs:
 
     def take(self) -> TraceJob:
         """See `ComingJobs`."""
-        return self._waiting.popleft()
+        job = self._waiting.popleft()
+        self._known_further[job.name] = job.further
+        return job
 
     def ended(self, row: int, now: float) -> None:
         """See `ComingJobs`."""
+        name = self._name(self._rows[row])
+        del self._open[name], self._known_further[name]
         self._tell(self._rows[row], now)
         self._issue(now)
 
+    def further(self) -> Mapping[str, float]:
+        """See `ComingJobs`."""
+        found = {name: self._further(self._open[name]) for name in self._known_further}
+        changed = {name: epochs for name, epochs in found.items() if epochs != self._known_further[name]}
+        self._known_further.update(changed)
+        return changed
+
     def _issue(self, now: float) -> None:
-        """Let come what is needed; what takes no time is told at once."""
-        while new := [segment for segment in self._search.needed() if segment not in self._issued]:
+        """Let come what is needed or will be in any case; what takes no time is told at once."""
+        while new := [segment for segment in self._wanted() if segment not in self._issued]:
             instant = [segment for segment in new if not self._come(segment, now)]
             for segment in instant:
                 self._tell(segment, now)
+
+    def _wanted(self) -> tuple[Segment, ...]:
+        return (*self._search.needed(), *self._search.sure(self._devices))
 
     def _come(self, segment: Segment, now: float) -> bool:
         """Make a job of a segment; False: there is nothing to train."""
@@ -80,16 +98,25 @@ class SearchedJobs:
         epochs = self._known(segment).trained - segment.start
         if job is None or curve is None or epochs <= 0:
             return False
-        name, samples = f"{one.job} {segment.start}-{segment.end}", epochs * epoch_samples(job)
+        name, samples = self._name(segment), epochs * epoch_samples(job)
+        self._open[name] = segment
         self.curves[name] = curve
         self._rows.append(segment)
         self._waiting.append(
             replace(
                 job, name=name, model=name, arrival=now, samples=samples, work=None, duration=None, deadline=None,
                 epochs=float(epochs), stream="", line=None,
+                further=self._further(segment),
             )
         )  # fmt: skip
         return True
+
+    def _name(self, segment: Segment) -> str:
+        return f"{self._record.told.trials[segment.trial].job} {segment.start}-{segment.end}"
+
+    def _further(self, segment: Segment) -> int:
+        """Epochs that may follow on a segment, where the end may wait for them."""
+        return self._search.further(segment) if self._search.is_closing(self._devices) else 0
 
     def _tell(self, segment: Segment, now: float) -> None:
         known = self._known(segment)

@@ -125,7 +125,7 @@ def play(record: RecordedSearch, case: SearchCase, costs: Costs) -> Replayed:
         SimulationFailed: the policy gave what cannot be given.
     """
     search = replayed(record, case.asked)
-    jobs = SearchedJobs(record, search)
+    jobs = SearchedJobs(record, search, case.cluster.size)
     trace = Trace(JobColumns.from_jobs(()), growing=jobs)
     machine = MeasuredMachine(case.cluster, RunRates(jobs.curves), costs)
     chosen = LeastLaxity(policy(case.policy.policy, **case.policy.parameters))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from fleet.simulator.traces.columns import JobColumns
@@ -31,6 +31,10 @@ class ComingJobs(Protocol):
         """A job is done; others may come of that, from now on."""
         ...
 
+    def further(self) -> Mapping[str, float]:
+        """Epochs that may follow on jobs that have come, of those of which that has changed since the last call."""
+        ...
+
 
 class TraceArrivals:
     """All jobs of a trace, as it says.
@@ -56,3 +60,7 @@ class TraceArrivals:
 
     def ended(self, row: int, now: float) -> None:
         """Nothing comes of it."""
+
+    def further(self) -> Mapping[str, float]:
+        """See `ComingJobs`."""
+        return {}

@@ -35,6 +35,7 @@ class TraceJob:
         stream: jobs of the same stream can share samples at the same epoch; empty: it shares with nobody.
         tenant: for whom it runs: a user, a virtual cluster.
         outcome: how it ended when the trace was taken.
+        further: epochs that may follow as other jobs, once this one is done; see `JobState`.
         line: its line in the trace's file, from 1.
 
     Raises:
@@ -63,6 +64,7 @@ class TraceJob:
     stream: str = ""
     tenant: str = ""
     outcome: str = ""
+    further: float = field(default=0.0, kw_only=True)
     line: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
