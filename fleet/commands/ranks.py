@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
 from math import ceil
 
@@ -40,7 +39,6 @@ def _join(options: RunOptions) -> int:
         from fleet.run.opening.libraries import load_compiler
 
         load_compiler()
-    gc.freeze()  # what was loaded stays; to look through it again takes rank 0 a second at its end
 
     try:
         return run_rank(options, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,17 +21,46 @@ _SHORTEST, _USUAL, _LONGEST = 0.0002, 0.005, 0.02
 _LATE = 0.01
 """At most this part of a silence passes until its end is seen. A look each 5 ms takes 1.6 % of a processor, and idle
 ranks are many."""
+_WHERE_RUNG = 0.05
+"""Seconds between two looks where who sends rings a bell: for signals, lost ranks, and what MPI has to do."""
+_AT_ONCE = 4096
+"""Bytes of a message that MPI sends without the sender's further help, on any node."""
 _MOST_KEPT = 64
 """Messages whose bytes are kept before it is looked which of them have gone: each look lets busy ranks of the host go
 first."""
 
 
+class Bell(Protocol):
+    """Wakes who waits for a message; the message itself is looked for in MPI."""
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether whoever may send a message rings."""
+        ...
+
+    def ring(self, rank: int, inbox: int) -> None:
+        """Wake who waits at an inbox, if the bell reaches that rank."""
+        ...
+
+    def wait(self, inbox: int, seconds: float) -> bool:
+        """Wait until somebody rings at an inbox of this rank, for at most so many seconds; whether somebody did."""
+        ...
+
+
 @dataclass
 class Mailbox:
-    """One role's inbox, and the way to the others'. Waits sleep; they never spin."""
+    """One role's inbox, and the way to the others'. Waits sleep; they never spin.
+
+    Attributes:
+        comm: all ranks.
+        inbox: of this role.
+        bell: rung for each message to a rank that it reaches; None: everybody looks for messages now and then.
+    """
 
     comm: MPI.Intracomm
     inbox: int
+    bell: Bell | None = None
+    _going: list[MPI.Request] = field(default_factory=list)  # of large messages
     _sent: list[tuple[MPI.Request, np.ndarray]] = field(default_factory=list)
     _heard: float = field(default_factory=time.monotonic)  # when the last message came
 
@@ -43,9 +72,15 @@ class Mailbox:
         if len(self._sent) >= _MOST_KEPT:
             self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
         try:
-            self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+            request = self.comm.Isend(data, dest=rank, tag=inbox)
         except MPI.Exception as error:
             acknowledge(self.comm, error)  # there is nobody to read it
+            return
+        self._sent.append((request, data))
+        if data.nbytes > _AT_ONCE:
+            self._going.append(request)
+        if self.bell is not None:
+            self.bell.ring(rank, inbox)
 
     def poll(self) -> Message | None:
         """The next message, or None if there is none now.
@@ -77,18 +112,37 @@ class Mailbox:
 
     @property
     def pause(self) -> float:
-        """Seconds to let pass now between two looks for a message."""
+        """Seconds to let pass now between two looks for a message, unless somebody rings."""
+        if self.bell is not None and self.bell.reaches_all and not self._is_sending:
+            return _WHERE_RUNG
         return max(_USUAL, min(_LATE * (time.monotonic() - self._heard), _LONGEST))
+
+    @property
+    def _is_sending(self) -> bool:
+        """Whether a large message has not gone: MPI goes on with it when somebody looks."""
+        self._going = [request for request in self._going if not _is_over(request)]
+        return bool(self._going)
+
+    @property
+    def _first_pause(self) -> float:
+        return _SHORTEST if self.bell is None or not self.bell.reaches_all else self.pause
+
+    def rest(self, seconds: float) -> bool:
+        """Sleep so many seconds, or until somebody rings; whether somebody did."""
+        if self.bell is not None:
+            return self.bell.wait(self.inbox, seconds)
+        time.sleep(seconds)
+        return False
 
     def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
         """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
-        deadline, pause = time.monotonic() + timeout, _SHORTEST
+        deadline, pause, rung = time.monotonic() + timeout, self._first_pause, False
         while True:
-            message, now = self.poll(), time.monotonic()
+            message, now = self.look() if rung else self.poll(), time.monotonic()
             if message is not None or until() or now >= deadline:
                 return message
-            time.sleep(min(pause, deadline - now))
-            pause = min(1.5 * pause, self.pause)
+            rung = self.rest(min(pause, deadline - now))
+            pause = _SHORTEST if rung else min(1.5 * pause, self.pause)
 
     def flush(self, timeout: float = 10.0) -> None:
         """Wait, at most `timeout` seconds, until all sent messages have gone."""

@@ -40,6 +40,7 @@ class Dataset:
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
         orders: the orders of its epochs.
+        is_copied: samples, also held-out ones, are copies of what the source has.
         keeps_finished: finished samples may be kept: they are more than copies of what the source has.
 
     Args:
@@ -64,6 +65,7 @@ class Dataset:
         if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
+        self.is_copied = all(each.copy is not None for each in self._preparations.values())
         copied = self._preparations[TRAIN].copy is not None
         self.keeps_finished = not (copied or self.layout.is_ragged or spec.store is False)
         self._generator = SampleGenerator()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,16 @@ from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.finished_samples import FinishedSamples, SlotPortion
 from preprocess.store.sample_store import SampleStore
+
+_MOST_TOGETHER = 8
+"""Slots that are copied together at most. What is done once for them would otherwise be most of what a copy costs."""
+
+
+class Made(NamedTuple):
+    """How many samples were made, or copied, and how many slots they fill."""
+
+    samples: int
+    slots: int
 
 
 @dataclass(frozen=True)
@@ -111,8 +123,11 @@ class FilledLane:
         end = self.spec.itinerary.end
         return (end is None or self._writer.next_slot.start < end) and self._writer.has_space()
 
-    def make_slot(self) -> int:
-        """Fill and publish the next slot, for which there is room, and return how many samples were made."""
+    def make_slots(self) -> Made:
+        """Fill and publish the next slot, for which there is room, or some in a row whose samples are copied."""
+        return self._copied_together() or self._made_alone()
+
+    def _made_alone(self) -> Made:
         assert self._writer is not None
         slot = self._writer.next_slot
         made = 0
@@ -122,7 +137,25 @@ class FilledLane:
         if self.spec.layout.is_ragged:
             self.packed = slot.inputs.packed_bytes
         self._writer.publish()
-        return made
+        return Made(made, 1)
+
+    def _copied_together(self) -> Made | None:
+        """Fill several slots at once, if they are for this node alone, and no sample of them is to be made."""
+        assert self._writer is not None
+        copied = self._dataset.is_copied
+        if self._portions is not None or self._remote is not None or not (copied or self._finished is not None):
+            return None
+        slot, end = self._writer.in_a_row(_MOST_TOGETHER), self.spec.itinerary.end
+        samples = (slot.stop if end is None else min(slot.stop, end)) - slot.start
+        slots = -(-samples // self._ring.shape.slot_samples)
+        if slots < 2:
+            return None
+        if copied:
+            deque(self._making(slot), maxlen=0)
+        elif self._finished is None or not self._finished.copy(self._portion(slot)):
+            return None
+        self._writer.publish(slots)
+        return Made(samples, slots)
 
     def _filling(self, slot: Slot) -> Iterator[int]:
         """Copy or make a slot's samples, or this preprocessor's part of them; yields how many lie there."""

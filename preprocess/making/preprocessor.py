@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,10 @@ from preprocess.store.sample_store import SampleStore, StoreStatistics
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+_MOST_ASLEEP = 0.02
+"""Seconds that it waits for room before its caller may look for what else there is."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class Preprocessor:
         return lane in self._lanes and self._lanes[lane][-1].is_deserted
 
     def step(self) -> bool:
-        """Make at most one slot, of the next lane that has room, and say whether one was made.
+        """Make at most one slot, of the next lane that has room, or copy some, and say whether one was made.
 
         Raises:
             SampleError: the source or a transform raised. The slot stays unpublished: each step that comes to this
@@ -169,27 +173,30 @@ class Preprocessor:
         filled = self._choose()
         if filled is None:
             return False
-        made = filled.make_slot()
+        made = filled.make_slots()
         self._back_off.reset()
-        self._gathering.filled()
         lane, data = filled.spec.lane, filled.spec.stream.data
-        self._samples_of_lane[lane] = self._samples_of_lane.get(lane, 0) + made
-        self._samples_of_data[data] = self._samples_of_data.get(data, 0) + made
+        self._gathering.filled(lane, made.slots)
+        self._samples_of_lane[lane] = self._samples_of_lane.get(lane, 0) + made.samples
+        self._samples_of_data[data] = self._samples_of_data.get(data, 0) + made.samples
         if filled.spec.layout.is_ragged:
             self._packed[data] = self._packed.get(data, PackedBytes()) + filled.packed
         return True
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float, rest: Callable[[float], object] = time.sleep) -> None:
         """Sleep until a lane may have room, or until some has gathered, for at most so many seconds; only shortly while
         MPI has work to do.
+
+        Args:
+            rest: sleeps while room gathers, for so many seconds or until the caller has something to do.
         """
         lanes = [filled for waiting in self._lanes.values() for filled in waiting]
         if any(filled.needs_attention for filled in lanes):
             timeout = min(timeout, self._back_off.next())
-        elif pause := self._gathering.next(min((filled.slots for filled in lanes), default=0)):
-            time.sleep(min(pause, timeout))
+        elif pause := self._gathering.next({filled.spec.lane: filled.slots for filled in lanes}):
+            rest(min(pause, timeout))
             return
-        self._ring.control.bells.wait(self._index, seconds=timeout)
+        self._ring.control.bells.wait(self._index, seconds=min(timeout, _MOST_ASLEEP))
         self._ring.control.bells.drain(self._index)
 
     def _progress(self) -> None:

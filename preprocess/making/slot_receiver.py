@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -102,9 +103,9 @@ class SlotReceiver:
             self._back_off.reset()
         return happened
 
-    def wait(self, timeout: float) -> None:
-        """Sleep a little, at most so many seconds; so many where no lane is open."""
-        time.sleep(min(self._back_off.next(), timeout) if self._lanes else timeout)
+    def wait(self, timeout: float, rest: Callable[[float], object] = time.sleep) -> None:
+        """Rest a little, at most so many seconds; so many where no lane is open."""
+        rest(min(self._back_off.next(), timeout) if self._lanes else timeout)
 
     def close(self, timeout: float) -> None:
         """Close all lanes and wait until both sides of each have said so.

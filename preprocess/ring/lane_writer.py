@@ -144,10 +144,22 @@ class LaneWriter:
         """The slot to fill next; touch it only once `has_space` has said yes."""
         if self._ragged is not None:
             return self._next_ragged(*self._ragged)
-        sequence = self.sequence(self._turn)
-        size = self._shape.slot_samples
+        return self._in_a_row(1)
+
+    def in_a_row(self, most: int) -> Slot:
+        """The slot to fill next with those behind it that may be filled now, too, as one, at most so many; touch it
+        only once `has_space` has said yes. One alone where other writers fill those between, or samples are ragged.
+        """
+        if self._makers > 1 or self._ragged is not None or not self._whole:
+            return self.next_slot
+        most = min(most, self._slots - self._turn % self._slots)
+        return self._in_a_row(next((count for count in range(1, most) if self._late(self._turn + count)), max(most, 1)))
+
+    def _in_a_row(self, count: int) -> Slot:
+        sequence, size = self.sequence(self._turn), self._shape.slot_samples
         start = sequence % self._slots * size
-        return Slot(sequence, sequence * size, self._inputs[start : start + size], self._targets[start : start + size])
+        rows = slice(start, start + count * size)
+        return Slot(sequence, sequence * size, self._inputs[rows], self._targets[rows])
 
     def sequence(self, turn: int) -> int:
         """The number of the slot that this writer fills in its turn 0, 1 ..."""
@@ -164,25 +176,26 @@ class LaneWriter:
         self._check_open()
         if self.deserted:
             return False
-        late = self._late()
+        late = self._late(self._turn)
         if late and time.monotonic() - self._looked >= _LIVENESS_INTERVAL:
             self._looked = time.monotonic()
             self.holders = [holder for holder in self.holders if not holder.is_dead()]
-            late = self._late()
+            late = self._late(self._turn)
         if not late:
             self._next = None  # whoever fills it begins with it
         return not late and bool(self.holders)
 
-    def publish(self) -> None:
-        """Hand the next slot, which was filled, to all holders."""
+    def publish(self, count: int = 1) -> None:
+        """Hand the next slot, which was filled, to all holders; or so many in a row, to readers of this node alone."""
         slot = self.next_slot
         if self._ragged is not None:
             if self._whole:
                 slot.inputs.end()
             self._ragged[1].filled(slot.inputs.used)
         for holder in self.holders:
-            holder.publish(slot)
-        self._turn += 1
+            for _ in range(count):
+                holder.publish(slot)
+        self._turn += count
         self._next = None
 
     @contextmanager
@@ -221,19 +234,18 @@ class LaneWriter:
 
     def late_holders(self) -> Iterable[str]:
         """Return the names of those on whom the next slot waits."""
-        return [holder.name for holder in self._late()]
+        return [holder.name for holder in self._late(self._turn)]
 
-    @property
-    def _is_far_ahead(self) -> bool:
-        """Enough lies ready for whoever is the foremost."""
-        turns = self._turn + 1 - self.ahead // self._shape.slot_samples // self._makers
+    def _is_far_ahead(self, turn: int) -> bool:
+        """Enough lies ready for whoever is the foremost, once so many slots are published."""
+        turns = turn + 1 - self.ahead // self._shape.slot_samples // self._makers
         return not any(holder.has_released(turns) for holder in self.holders)
 
-    def _late(self) -> list[SlotHolder]:
-        """Those on whom the next slot waits: who hold its place, or all where enough lies ready for the foremost."""
-        if self._is_far_ahead:
+    def _late(self, turn: int) -> list[SlotHolder]:
+        """Those on whom a turn's slot waits: who hold its place, or all where enough lies ready for the foremost."""
+        if self._is_far_ahead(turn):
             return self.holders
-        needed = self._turn + 1 - self._slots // self._makers
+        needed = turn + 1 - self._slots // self._makers
         if self._ragged is not None:
             needed = max(needed, self._ragged[1].needed)
         return [holder for holder in self.holders if not holder.has_released(needed)]

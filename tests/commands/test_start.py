@@ -51,3 +51,13 @@ def test_garbage_is_collected_again_behind_what_is_loaded_and_only_where_it_was(
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_loaded_is_never_looked_through_for_garbage() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with loading():
+            kept = [[number] for number in range(5000)]
+        assert gc.get_freeze_count() >= before + len(kept)
+    finally:
+        gc.unfreeze()

@@ -196,6 +196,51 @@ def test_a_writer_learns_that_all_have_left() -> None:
         pass
 
 
+def in_a_row(writer: LaneWriter, most: int) -> tuple[int, int]:
+    """First and last position of the slots that may be filled at once."""
+    assert writer.has_space()
+    slot = writer.in_a_row(most)
+    assert len(slot.inputs) == len(slot.targets) == slot.stop - slot.start
+    slot.inputs[:], slot.targets[:] = expected(LAYOUT, np.arange(slot.start, slot.stop))
+    writer.publish((slot.stop - slot.start) // 4)
+    return slot.start, slot.stop
+
+
+def test_slots_in_a_row_end_where_the_ring_does_where_a_reader_holds_one_and_where_enough_lies_ready() -> None:
+    ring = make_ring(readers=2, slots=8)
+    lane = ring.lanes[0]
+    lane.open(LAYOUT, [0, 1], 1)
+    writer, readers = lane.writer(0, LAYOUT, 1), [lane.reader(reader, LAYOUT, 1) for reader in (0, 1)]
+    assert in_a_row(writer, 3) == (0, 12) and in_a_row(writer, 9) == (12, 32) and not writer.has_space()
+    for reader, released in zip(readers, (24, 12)):
+        assert reader.wait(32, timeout=1)
+        check(reader, LAYOUT, 0, 12)
+        reader.release(released)
+    assert in_a_row(writer, 8) == (32, 44) and not writer.has_space()
+    readers[1].release(32)
+    assert in_a_row(writer, 1) == (44, 48) and in_a_row(writer, 8) == (48, 56)
+    for reader in readers:
+        assert reader.wait(56, timeout=1)
+        check(reader, LAYOUT, 32, 56)
+        reader.release(56)
+    assert in_a_row(writer, 8) == (56, 64) and in_a_row(writer, 8) == (64, 88)  # the ring begins anew at 64
+    lane_ahead = make_ring(readers=1, slots=8).lanes[0]
+    lane_ahead.open(LAYOUT, [0], 1, ahead=8)
+    writer, reader = lane_ahead.writer(0, LAYOUT, 1), lane_ahead.reader(0, LAYOUT, 1)
+    assert in_a_row(writer, 8) == (0, 8) and not writer.has_space()
+    reader.wait(8, timeout=1)
+    reader.release(4)
+    assert in_a_row(writer, 8) == (8, 12)
+
+
+def test_slots_of_several_writers_are_filled_one_by_one() -> None:
+    lane = make_ring(readers=1, writers=2, slots=4).lanes[0]
+    lane.open(LAYOUT, [0], 1)
+    lane.reader(0, LAYOUT, 1)
+    writer = lane.writer(1, LAYOUT, 1)
+    assert in_a_row(writer, 4) == (4, 8) and in_a_row(writer, 4) == (12, 16)
+
+
 def test_a_killed_reader_is_dropped() -> None:
     ring = make_ring(readers=2)
     lane = ring.lanes[0]

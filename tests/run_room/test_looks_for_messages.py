@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fleet.coordination import mailbox
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import Shutdown
+from fleet.coordination.protocol import Left, Shutdown
 from fleet.machine.launch.local_launch import find_mpiexec
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -61,6 +62,68 @@ def test_a_message_ends_the_silence(clock: Clock) -> None:
     assert box.pause == 0.02
     box.send(0, 18, Shutdown(0))
     assert box.receive(10.0) == Shutdown(0) and box.pause == 0.005
+
+
+class Rung:
+    """A bell that is heard whenever somebody has rung since the last wait; waits pass as the clock says."""
+
+    def __init__(self, clock: Clock, reaches_all: bool = True) -> None:
+        self._clock, self.reaches_all = clock, reaches_all
+        self.rung, self.waits = list[tuple[int, int]](), list[float]()
+
+    def ring(self, rank: int, inbox: int) -> None:
+        self.rung.append((rank, inbox))
+
+    def wait(self, inbox: int, seconds: float) -> bool:
+        self.waits.append(seconds)
+        heard = bool(self.rung)
+        self.rung.clear()
+        self._clock.now += 0.0 if heard else seconds
+        return heard
+
+
+def test_who_hears_a_bell_looks_seldom_and_at_once_when_it_rings(clock: Clock) -> None:
+    MPI: Any = pytest.importorskip("mpi4py.MPI")
+    bell = Rung(clock)
+    box = Mailbox(MPI.COMM_SELF, 19, bell)
+    assert box.receive(1.0) is None and not clock.slept
+    assert bell.waits == pytest.approx([0.05] * 20)
+    box.send(0, 19, Shutdown(0))
+    assert bell.rung == [(0, 19)] and box.receive(1.0) == Shutdown(0)
+    bell.rung.append((0, 19))  # whoever rang, its message is not there yet
+    bell.waits.clear()
+    assert box.receive(1.0) is None and bell.waits[1] < 0.001 and bell.waits[-2] == 0.05
+
+
+def test_where_a_bell_does_not_reach_all_messages_are_looked_for_as_often_as_without(clock: Clock) -> None:
+    MPI: Any = pytest.importorskip("mpi4py.MPI")
+    box = Mailbox(MPI.COMM_SELF, 20, Rung(clock, reaches_all=False))
+    clock.now = box._heard = 100.0
+    assert box.pause == 0.005
+    assert box.receive(10.0) is None and max(box.bell.waits) == 0.02  # type: ignore[union-attr]
+
+
+def test_a_large_message_on_its_way_is_helped_on_as_often_as_without_a_bell(clock: Clock) -> None:
+    MPI: Any = pytest.importorskip("mpi4py.MPI")
+    box, taken = Mailbox(MPI.COMM_SELF, 21, Rung(clock)), Mailbox(MPI.COMM_SELF, 21)
+    box.send(0, 21, Shutdown(0))
+    assert box.pause == 0.05 and taken.receive(1.0) == Shutdown(0)
+    gone = [False]
+    box._going.append(SimpleNamespace(Test=lambda: gone[0]))  # type: ignore[arg-type]
+    assert box.pause == 0.005
+    gone[0] = True
+    assert box.pause == 0.05
+
+
+def test_a_message_that_mpi_may_not_send_at_once_counts_as_large(clock: Clock) -> None:
+    MPI: Any = pytest.importorskip("mpi4py.MPI")
+    box, taken = Mailbox(MPI.COMM_SELF, 23, Rung(clock)), Mailbox(MPI.COMM_SELF, 23)
+    box.send(0, 23, Shutdown(0))
+    assert not box._going
+    box.send(0, 23, Left("a", 0, "failed", traceback="x" * 5000))
+    assert len(box._going) == 1
+    assert taken.receive(1.0) == Shutdown(0) and isinstance(taken.receive(1.0), Left)
+    assert box.pause == 0.05 and not box._going
 
 
 def test_one_look_finds_what_came_while_nobody_looked(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, MakeRing, StopRequested
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
+from fleet.run.ranks.bells import Bells
 from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.known_sizes import KnownSizes
@@ -35,12 +36,14 @@ class Ties:
         node: who shares its node's memory.
         slots: all ranks, for samples between nodes and nothing else.
         board: the node's.
+        bells: the node's; None: there are none.
     """
 
     world: MPI.Intracomm
     node: MPI.Intracomm
     slots: MPI.Intracomm
     board: Board
+    bells: Bells | None = None
 
     @classmethod
     def tie(cls, world: MPI.Intracomm, cluster: ClusterMap) -> Ties:
@@ -51,7 +54,8 @@ class Ties:
         """
         here = cluster.places[world.rank].node
         node = cast("MPI.Intracomm", world.Split(color=cluster.nodes.index(here), key=world.rank))
-        return cls(world, node, world.Dup(), Board.create(node))
+        bells = Bells.create(node, cluster.ranks_of(here), len(cluster.nodes) == 1)
+        return cls(world, node, world.Dup(), Board.create(node), bells)
 
 
 class Rank:
@@ -93,7 +97,7 @@ class Rank:
 
     def mailbox(self, inbox: int) -> Mailbox:
         """A new one, for one thread. It is kept until `flush`, with all that was sent through it."""
-        self._mailboxes.append(Mailbox(self.world, inbox))
+        self._mailboxes.append(Mailbox(self.world, inbox, self.ties.bells))
         return self._mailboxes[-1]
 
     def flush(self) -> None:

@@ -52,4 +52,4 @@ class RingKeeper:
             elif isinstance(message, ReadEnergy):
                 self.energy.ask()
             elif not self.receiver.step():
-                self.receiver.wait(self.mailbox.pause)
+                self.receiver.wait(self.mailbox.pause, self.mailbox.rest)

@@ -77,7 +77,7 @@ class SampleMaker:
                 self.give_up()
                 return
             if not any(made):
-                busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
+                busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS, self._mailbox.rest)
                 return
             if time.monotonic() > end:
                 return
