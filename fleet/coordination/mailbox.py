@@ -22,7 +22,7 @@ _LATE = 0.01
 """At most this part of a silence passes until its end is seen. A look each 5 ms takes 1.6 % of a processor, and idle
 ranks are many."""
 _WHERE_RUNG = 0.05
-"""Seconds between two looks where who sends rings a bell: for signals, lost ranks, and what MPI has to do."""
+"""Seconds between two looks where who sends rings a bell: for signals, and what MPI has to do."""
 _AT_ONCE = 4096
 """Bytes of a message that MPI sends without the sender's further help, on any node."""
 _MOST_KEPT = 64
@@ -134,14 +134,15 @@ class Mailbox:
         time.sleep(seconds)
         return False
 
-    def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
-        """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
+    def receive(self, timeout: float, until: Callable[[], bool] | None = None) -> Message | None:
+        """The next message; None after `timeout` seconds, or as soon as `until()` holds, which is asked at each look."""
         deadline, pause, rung = time.monotonic() + timeout, self._first_pause, False
+        longest = _WHERE_RUNG if until is None else _LONGEST
         while True:
             message, now = self.look() if rung else self.poll(), time.monotonic()
-            if message is not None or until() or now >= deadline:
+            if message is not None or (until is not None and until()) or now >= deadline:
                 return message
-            rung = self.rest(min(pause, deadline - now))
+            rung = self.rest(min(pause, longest, deadline - now))
             pause = _SHORTEST if rung else min(1.5 * pause, self.pause)
 
     def flush(self, timeout: float = 10.0) -> None:

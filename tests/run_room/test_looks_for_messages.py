@@ -95,6 +95,14 @@ def test_who_hears_a_bell_looks_seldom_and_at_once_when_it_rings(clock: Clock) -
     assert box.receive(1.0) is None and bell.waits[1] < 0.001 and bell.waits[-2] == 0.05
 
 
+def test_who_also_waits_for_something_else_asks_as_often_as_without_a_bell(clock: Clock) -> None:
+    MPI: Any = pytest.importorskip("mpi4py.MPI")
+    bell = Rung(clock)
+    box = Mailbox(MPI.COMM_SELF, 24, bell)
+    assert box.receive(1.0, until=lambda: clock.now > 0.49) is None
+    assert bell.waits == pytest.approx([0.02] * 25)
+
+
 def test_where_a_bell_does_not_reach_all_messages_are_looked_for_as_often_as_without(clock: Clock) -> None:
     MPI: Any = pytest.importorskip("mpi4py.MPI")
     box = Mailbox(MPI.COMM_SELF, 20, Rung(clock, reaches_all=False))
