@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from benchmarks.searched.drawn_trials import DrawnTrials
@@ -18,6 +18,10 @@ class Decider(Protocol):
 
     def ahead(self, most: int) -> tuple[Segment, ...]:
         """What may be trained before it is decided."""
+        ...
+
+    def sure(self, devices: int) -> Iterator[Segment]:
+        """What will be wanted in any case, and is not needed yet."""
         ...
 
     def least_epochs(self, sure: bool) -> int:
@@ -79,6 +83,10 @@ class InVirtualTime(Search):
         """What may be trained before it is decided."""
         return super().ahead(most) if self._speculates else ()
 
+    def sure(self, devices: int) -> Iterator[Segment]:
+        """What will be wanted in any case."""
+        return super().sure(devices) if self._speculates else iter(())
+
     def _note(self, decisions: Sequence[Decision]) -> None:
         for each in decisions:
             self.decided[each.trial] = max(each.end, self.decided.get(each.trial, 0))
@@ -106,6 +114,10 @@ class AsResultsCome:
     def ahead(self, most: int) -> tuple[Segment, ...]:
         """Nothing: all that is decided is under way."""
         return ()
+
+    def sure(self, devices: int) -> Iterator[Segment]:
+        """Nothing."""
+        return iter(())
 
     def least_epochs(self, sure: bool) -> int:
         """Those that it has decided."""

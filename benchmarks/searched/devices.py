@@ -122,12 +122,14 @@ class Devices:
                 if not self._idle and not self._give_up_one():
                     break
                 self._begin(segment.trial, [self._take(segment.trial)])
-        while self._idle:
-            free = (each for each in self._search.ahead(self._count + 1) if each.trial not in self._running)
-            wanted = next((each for each in free if self._may_begin(each)), None)
-            if wanted is None:
-                return
+        while self._idle and (wanted := self._not_needed()) is not None:
             self._begin(wanted.trial, [self._take(wanted.trial)])
+
+    def _not_needed(self) -> Segment | None:
+        """What an idle device trains: what the search surely will want, or else may."""
+        sure = next((each for each in self._search.sure(self._count) if each.trial not in self._running), None)
+        free = (each for each in self._search.ahead(self._count + 1) if each.trial not in self._running)
+        return sure or next((each for each in free if self._may_begin(each)), None)
 
     def _may_begin(self, segment: Segment) -> bool:
         """Whether an epoch of what is not needed yet leaves little enough for nothing; new trials are needed surely."""

@@ -88,7 +88,7 @@ class PlayedRanks(Mailbox):
         self.played += thread_time() - begin
         return None if found is None else MESSAGES.decode(found)
 
-    def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
+    def receive(self, timeout: float, until: Callable[[], bool] | None = None) -> Message | None:
         """The next word, without a wait: epochs take no time."""
         return self.poll()
 

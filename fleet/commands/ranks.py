@@ -9,6 +9,7 @@ from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
 from fleet.machine.launch.loading import loading
+from fleet.machine.launch.quick_end import QuickEnd
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
 from fleet.run.options import RunOptions
@@ -28,7 +29,7 @@ def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False)
 
 
 def _join(options: RunOptions) -> int:
-    stop = StopFlag()
+    end, stop = QuickEnd(), StopFlag()
     stop.install()  # what follows takes seconds, in which a signal would kill this rank
     from fleet.run.pinning import pin_rank
 
@@ -41,7 +42,7 @@ def _join(options: RunOptions) -> int:
         load_compiler()
 
     try:
-        return run_rank(options, stop)
+        return end.with_code(run_rank(options, stop))
     except ImportError:  # of a library, before MPI has started: the others will fare no better
         traceback.print_exc()
         leave_first(ABORTED, FAILED)

@@ -135,7 +135,7 @@ class Mailbox:
         return False
 
     def receive(self, timeout: float, until: Callable[[], bool] | None = None) -> Message | None:
-        """The next message; None after `timeout` seconds, or as soon as `until()` holds, which is asked at each look."""
+        """The next message; None after `timeout` seconds, or as soon as `until()` holds, asked at each look."""
         deadline, pause, rung = time.monotonic() + timeout, self._first_pause, False
         longest = _WHERE_RUNG if until is None else _LONGEST
         while True:

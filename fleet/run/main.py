@@ -13,10 +13,10 @@ from fleet.coordination.lost_ranks import lost_ranks
 from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
+from fleet.machine.launch.loading import loading
 from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
-from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
 from fleet.run.opening.agreement import agree
 from fleet.run.opening.libraries import chosen_reduction, warm_up
@@ -24,11 +24,9 @@ from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.rank_checks import check_mpi_threads, place_warnings
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
-from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.time_limit import time_limit, together
-from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import AdderOf, InOrder
@@ -116,12 +114,18 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
 
 
 def _play_role(rank: Rank, options: RunOptions) -> int:
-    """Coordinate, train or make samples; returns the run's exit code."""
+    """Coordinate, train or make samples; returns the run's exit code. Each loads what its role takes."""
     if rank.number == COORDINATOR:
+        with loading():
+            from fleet.run.coordinator_rank import coordinate
         return coordinate(rank, options)
     with rank.watchdog() as watchdog:
         if not rank.cluster.places[rank.number].is_trainer:
+            from fleet.run.ranks.preprocessor_rank import PreprocessorRank
+
             return PreprocessorRank(rank, watchdog.moves).run()
+        with loading():
+            from fleet.run.ranks.trainer_rank import TrainerRank
         communicators = Communicators(lost=partial(lost_ranks, rank.world))
         adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": DeviceSums(communicators)}
         adder = adders.get(options.reduce, InOrder)

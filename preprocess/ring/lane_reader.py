@@ -29,6 +29,7 @@ class LaneReader:
         samples: how many samples the lane holds at once, at most.
         certain: how many may be awaited together: those that may lie ready; fewer of ragged ones.
         seconds_waited: time spent waiting for samples.
+        on_waiting: called once as it begins to wait for samples: whoever makes them may let room gather.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class LaneReader:
         self.certain = min(self._held, control.ahead * shape.slot_samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
         self.seconds_waited = 0.0
+        self.on_waiting: Callable[[], None] | None = None
         self._arrived = 0  # portions that are here
         self._released = 0  # slots that were given back
         self._open = True
@@ -220,9 +222,15 @@ class LaneReader:
     def _wait_until(
         self, stop_position: int, deadline: float, timeout: float, stopped: Callable[[], bool] | None
     ) -> bool:
+        told = False
         while self.available < stop_position:
             writer = self._makers[self._arrived % len(self._makers)]
-            left = deadline - time.monotonic()
+            if self._control.filled.try_wait(self._reader, writer):
+                self._arrived += 1
+                continue
+            if not told and self.on_waiting is not None:
+                self.on_waiting()
+            told, left = True, deadline - time.monotonic()
             if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK) if left > 0 else _TICK):
                 self._arrived += 1
                 continue

@@ -233,6 +233,21 @@ def test_slots_in_a_row_end_where_the_ring_does_where_a_reader_holds_one_and_whe
     assert in_a_row(writer, 8) == (8, 12)
 
 
+def test_who_makes_samples_is_told_once_of_each_wait_for_them_and_of_nothing_else() -> None:
+    lane = make_ring(readers=1).lanes[0]
+    lane.open(LAYOUT, [0], 1)
+    writer, reader, told = lane.writer(0, LAYOUT, 1), lane.reader(0, LAYOUT, 1), list[int]()
+    reader.on_waiting = lambda: told.append(in_a_row(writer, 2)[1])
+    assert reader.wait(8, timeout=5) and told == [8]
+    assert in_a_row(writer, 1) == (8, 12) and reader.wait(12, timeout=5) and told == [8]
+    assert reader.wait(13, timeout=5) and told == [8, 16]
+    with pytest.raises(RingTimeout):
+        reader.on_waiting = lambda: told.append(0)
+        reader.release(4)
+        reader.wait(18, timeout=0.2)
+    assert told == [8, 16, 0]
+
+
 def test_slots_of_several_writers_are_filled_one_by_one() -> None:
     lane = make_ring(readers=1, writers=2, slots=4).lanes[0]
     lane.open(LAYOUT, [0], 1)

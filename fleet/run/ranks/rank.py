@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from fleet.coordination.lost_ranks import abort_because
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, MakeRing, StopRequested
+from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, MakeRing, StopRequested
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.bells import Bells
@@ -121,6 +121,12 @@ class Rank:
         asked = self.runtime.spec.resources.energy
         find = partial(meter_of, self.cluster, place.node, asked)
         return EnergyReader(self.number, place.host, find, partial(mailbox.send, COORDINATOR, TO_COORDINATOR))
+
+    def wake_preprocessors(self) -> None:
+        """Let those of this node see at once that a lane is empty."""
+        if self.ties.bells is not None:
+            for place in self.cluster.preprocessors:
+                self.ties.bells.ring(place.rank, TO_PREPROCESSOR)
 
     def nodes(self, order: MakeRing) -> NodeMap:
         """Who makes samples, where, and who receives them on each node."""

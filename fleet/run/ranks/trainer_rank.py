@@ -319,7 +319,9 @@ class TrainerRank:
 
     def _attach(self, lane: LaneSpec) -> LaneReader:
         assert self._ring is not None, "lanes are opened after rings are made"
-        return self._ring.lanes[lane.lane].reader(self._rank.seat, lane.layout, lane.generation, self._runtime.timeout)
+        found = self._ring.lanes[lane.lane].reader(self._rank.seat, lane.layout, lane.generation, self._runtime.timeout)
+        found.on_waiting = self._rank.wake_preprocessors
+        return found
 
     def _profile(self, order: ProfileGroup) -> Left:
         runtime = self._runtime.for_measuring(order.job, order.batch_size)
