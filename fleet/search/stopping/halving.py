@@ -121,7 +121,8 @@ class Halving:
         """Whether a trial surely comes to a rung; `ranks` are those of the rungs below."""
         if level == 0 or trial in self._gone[level - 1]:
             return True
-        return self._heard[level - 1].rank(trial) < ranks[level - 1] and self._comes(trial, level - 1, ranks)
+        below = self._heard[level - 1]
+        return below.has(trial) and below.rank(trial) < ranks[level - 1] and self._comes(trial, level - 1, ranks)
 
     def _most_from(self, level: int, size: int, ranks: Sequence[int]) -> int:
         """How many may go on from a rung to which so many may come."""
