@@ -60,7 +60,8 @@ class Devices:
 
     def __init__(self, trials: DrawnTrials, count: int, search: Decider, elastic: bool) -> None:
         self._trials, self._search, self._elastic, self._count = trials, search, elastic, count
-        self._guessed = 0  # epochs of what was not needed by then, but for new trials
+        self._guessed = 0  # epochs of what was not needed by then, but for new trials and what is sure
+        self._sure: dict[int, int] = {}  # trial -> epochs that it surely will have
         self._clock, self._number, self._spent, self._given_up = 0.0, 0, 0.0, 0.0
         self._idle = list(range(count))
         self._resident: list[int | None] = [None] * count
@@ -128,8 +129,11 @@ class Devices:
     def _not_needed(self) -> Segment | None:
         """What an idle device trains: what the search surely will want, or else may."""
         sure = next((each for each in self._search.sure(self._count) if each.trial not in self._running), None)
+        if sure is not None:
+            self._sure[sure.trial] = sure.end
+            return sure
         free = (each for each in self._search.ahead(self._count + 1) if each.trial not in self._running)
-        return sure or next((each for each in free if self._may_begin(each)), None)
+        return next((each for each in free if self._may_begin(each)), None)
 
     def _may_begin(self, segment: Segment) -> bool:
         """Whether an epoch of what is not needed yet leaves little enough for nothing; new trials are needed surely."""
@@ -138,14 +142,15 @@ class Devices:
         decided, under_way = self._search.decided, self._running.keys()
         begun = {*self._progress, *under_way}
         trained = {trial: self._progress.get(trial, 0) + (trial in under_way) for trial in begun}
-        beyond = sum(max(0, epochs - decided.get(trial, RUNGS[0])) for trial, epochs in trained.items())
+        wanted = {trial: max(decided.get(trial, RUNGS[0]), self._sure.get(trial, 0)) for trial in trained}
+        beyond = sum(max(0, epochs - wanted[trial]) for trial, epochs in trained.items())
         allowed = may_train_ahead(SHARE, self._search.least_epochs(True), 0, self._guessed - beyond, beyond)
         self._guessed += allowed
         return allowed
 
     def _give_up_one(self) -> bool:
-        """Give up the epoch that would end last of those that nobody needs yet; False: there is none."""
-        guessed = [training for training in self._running.values() if training.trial not in self._needed]
+        """Give up the epoch that would end last of those that nobody may need; False: there is none."""
+        guessed = [training for training in self._running.values() if self._is_guess(training.trial)]
         if not guessed:
             return False
         last = max(guessed, key=lambda training: (training.end, training.trial))
@@ -156,6 +161,10 @@ class Devices:
         del self._running[last.trial]
         self._idle += last.devices
         return True
+
+    def _is_guess(self, trial: int) -> bool:
+        """Whether what a trial trains is neither needed yet nor sure to be."""
+        return trial not in self._needed and self._progress.get(trial, 0) >= self._sure.get(trial, 0)
 
     def _take(self, trial: int) -> int:
         """A device, that which had the trial if it is free."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ASLEEP = 0.02
-"""Seconds that it waits for room before its caller may look for what else there is."""
+"""Seconds that it waits for room before a caller who is woken otherwise may look for what else there is."""
 
 
 @dataclass(frozen=True)
@@ -183,20 +183,21 @@ class Preprocessor:
             self._packed[data] = self._packed.get(data, PackedBytes()) + filled.packed
         return True
 
-    def wait(self, timeout: float, rest: Callable[[float], object] = time.sleep) -> None:
+    def wait(self, timeout: float, rest: Callable[[float], object] | None = None) -> None:
         """Sleep until a lane may have room, or until some has gathered, for at most so many seconds; only shortly while
         MPI has work to do.
 
         Args:
-            rest: sleeps while room gathers, for so many seconds or until the caller has something to do.
+            rest: sleeps while room gathers, for so many seconds or until the caller has something to do; None: nothing
+                can come meanwhile.
         """
         lanes = [filled for waiting in self._lanes.values() for filled in waiting]
         if any(filled.needs_attention for filled in lanes):
             timeout = min(timeout, self._back_off.next())
         elif pause := self._gathering.next({filled.spec.lane: filled.slots for filled in lanes}):
-            rest(min(pause, timeout))
+            (rest or time.sleep)(min(pause, timeout))
             return
-        self._ring.control.bells.wait(self._index, seconds=min(timeout, _MOST_ASLEEP))
+        self._ring.control.bells.wait(self._index, seconds=timeout if rest is None else min(timeout, _MOST_ASLEEP))
         self._ring.control.bells.drain(self._index)
 
     def _progress(self) -> None:

@@ -14,8 +14,8 @@ from benchmarks.searched.coordinating import coordinated
 
 FEW, MANY = 120, 360
 ROUGHLY = 2.0
-ENOUGH = 1000
-"""Times: a line that runs more seldom cannot have looked at all trials for each."""
+ENOUGH = 20 * MANY
+"""Times: a line that runs more seldom cannot have looked at all trials for each. Some run where seconds become minutes."""
 
 
 def lines_of(trials: int) -> tuple[Counter[str], int]:
