@@ -15,7 +15,7 @@ from benchmarks.searched.coordinating import coordinated
 FEW, MANY = 120, 360
 ROUGHLY = 2.0
 ENOUGH = 20 * MANY
-"""Times: a line that runs more seldom cannot have looked at all trials for each. Some run where seconds become minutes."""
+"""Times: a line that runs more seldom cannot have looked at all trials for each. Some lines are for long runs alone."""
 
 
 def lines_of(trials: int) -> tuple[Counter[str], int]:
