@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Let what is imported inside be imported without collections of garbage; they go on behind, and leave it out.
+    """Let nobody look for garbage while something is imported. Later collections leave out what is there by then.
 
     What an import makes stays. To look through it again and again takes a fifth of the seconds in which torch is
     imported, to do so once behind it a fifth of a second, and at the end of a rank a second.

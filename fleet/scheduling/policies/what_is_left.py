@@ -47,16 +47,14 @@ def _sparing(state: State, ahead: Iterable[JobState], plan: Plan, staying: Alloc
     """The plan with devices that nobody has in the place of those that jobs train ahead on, where it gives such."""
     held = {device for job in ahead for device in state.running.get(job.name, ())}
     taken = {device for devices in plan.whole_of(staying).values() for device in devices}
-    spare = sorted(set(state.available) - taken - held)
-    allocation = dict(plan.allocation)
+    spare, allocation = sorted(set(state.available) - taken - held), dict(plan.allocation)
     for name, devices in plan.allocation.items():
-        others: list[int] = []
-        for device in devices if held.intersection(devices) and name not in state.running else ():
+        for device in held.intersection(devices) if name not in state.running else ():
             node = state.cluster.node_of(device)
-            instead = next((each for each in spare if device in held and state.cluster.node_of(each) == node), device)
-            spare = [each for each in spare if each != instead]
-            others.append(instead)
-        allocation[name] = tuple(sorted(others)) or devices
+            instead = next((each for each in spare if state.cluster.node_of(each) == node), None)
+            if instead is not None:
+                spare.remove(instead)
+                allocation[name] = tuple(sorted({*allocation[name], instead} - {device}))
     return replace(plan, allocation=allocation)
 
 

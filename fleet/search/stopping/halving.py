@@ -19,6 +19,8 @@ class Halving:
         eta: of how many trials one goes on, 2 or more.
     """
 
+    waits = False
+
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._rungs, self._eta = tuple(rungs), eta
         self._level = {epoch: level for level, epoch in enumerate(self._rungs)}
@@ -27,11 +29,6 @@ class Halving:
         self._early: list[dict[int, float]] = [{} for _ in self._rungs]  # losses that have arrived, and are not known
         self._gone: list[set[int]] = [set() for _ in self._rungs]  # trials that have gone on from each
         self._came = [0 for _ in self._rungs]  # those that have, and have arrived at the next one, which this is
-
-    @property
-    def waits(self) -> bool:
-        """For nobody."""
-        return False
 
     def first(self, trial: int) -> Segment:
         """The way to the first rung."""

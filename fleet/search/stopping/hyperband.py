@@ -20,6 +20,8 @@ class Hyperband:
         eta: of how many trials one goes on, 2 or more.
     """
 
+    waits = False
+
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._brackets = [Halving(rungs[start:], eta) for start in range(len(rungs))]
         halvings = range(len(rungs) - 1, -1, -1)  # of each bracket
@@ -28,11 +30,6 @@ class Hyperband:
     def bracket(self, trial: int) -> int:
         """The bracket of a trial, by its number alone."""
         return self._round[trial % len(self._round)]
-
-    @property
-    def waits(self) -> bool:
-        """For nobody."""
-        return False
 
     def first(self, trial: int) -> Segment:
         """The way to the first rung of its bracket."""

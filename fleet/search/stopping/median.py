@@ -6,9 +6,10 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 
 from fleet.search.segment import Segment, Verdict
+from fleet.search.stopping.to_the_end import ToTheEnd
 
 
-class Median:
+class Median(ToTheEnd):
     """A trial stops after an epoch where its best loss is worse than the median of the others' mean losses until then.
 
     Args:
@@ -18,21 +19,13 @@ class Median:
     """
 
     def __init__(self, epochs: int, grace: int = 1, least: int = 5) -> None:
-        self._epochs, self._grace, self._least = epochs, min(grace, epochs), least
+        super().__init__(epochs, min(grace, epochs))
+        self._least = least
         self._losses: dict[int, list[float]] = {}
         self._means: dict[int, list[float]] = {}  # epoch -> means of trials' losses until then, ascending
         self._ready: list[Segment] = []
         self._heard: dict[int, int] = {}  # trial -> epochs that have arrived
         self._ended: set[int] = set()
-
-    @property
-    def waits(self) -> bool:
-        """For nobody."""
-        return False
-
-    def first(self, trial: int) -> Segment:
-        """All epochs of grace."""
-        return Segment(trial, 0, self._grace)
 
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
         """Let the trial train one epoch more, unless it is worse than the others."""
@@ -67,20 +60,8 @@ class Median:
 
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """The next epoch of each trial that has not ended, those first that have trained most."""
-        going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._grace <= epoch < self._epochs]
+        going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._first <= epoch < self._epochs]
         return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going))
-
-    def sure(self, trials: int) -> Iterator[Segment]:
-        """Nothing: medians may come to anything."""
-        return iter(())
-
-    def after(self, segment: Segment) -> int:
-        """All that are left."""
-        return self._epochs - segment.end
-
-    def mean_after(self, new: range) -> float:
-        """All, as nobody knows."""
-        return len(new) * (self._epochs - self._grace)
 
 
 def _median(ascending: Sequence[float]) -> float:

@@ -8,9 +8,10 @@ from typing import Any
 
 from fleet.search.sampling.explored import Explorer
 from fleet.search.segment import Copy, Segment, Verdict
+from fleet.search.stopping.to_the_end import ToTheEnd
 
 
-class Population:
+class Population(ToTheEnd):
     """All trials train to their end; after each interval one of the worst goes on from one of the best.
 
     Of n members that are known, those count as worst and as best that are among the last and the first `quantile` of n
@@ -28,8 +29,8 @@ class Population:
     def __init__(
         self, epochs: int, interval: int, quantile: float, explorer: Explorer, synchronous: bool = False
     ) -> None:
-        self._epochs, self._interval, self._quantile = epochs, min(interval, epochs), quantile
-        self._explorer, self._synchronous = explorer, synchronous
+        super().__init__(epochs, min(interval, epochs))
+        self._quantile, self._explorer, self.waits = quantile, explorer, synchronous
         self._known: dict[int, tuple[float, int]] = {}  # member -> its last loss, and after how many epochs
         self._under_way: set[int] = set()
         self._arrived: list[int] = []  # members that wait for each other
@@ -37,15 +38,6 @@ class Population:
         self._copies: dict[int, Copy] = {}
         self._now: dict[int, Mapping[str, Any]] = {}  # member -> its values
         self._seen: dict[int, Mapping[str, Any]] = {}  # member -> its values when it was known last
-
-    @property
-    def waits(self) -> bool:
-        """At each interval, if it is asked to."""
-        return self._synchronous
-
-    def first(self, trial: int) -> Segment:
-        """The first interval."""
-        return Segment(trial, 0, self._interval)
 
     def begun(self, trial: int, values: Mapping[str, Any]) -> None:
         """Take the values with which a member begins."""
@@ -60,7 +52,7 @@ class Population:
         self._known[trial], self._seen[trial] = (loss, epoch), self._now.get(trial, {})
         if epoch == self._epochs:
             return "done"
-        if self._synchronous:
+        if self.waits:
             self._arrived.append(trial)
         else:
             self._select(trial)
@@ -80,7 +72,7 @@ class Population:
         trial = self._ready.pop(0)
         self._under_way.add(trial)
         epoch = self._known[trial][1]
-        return Segment(trial, epoch, min(epoch + self._interval, self._epochs))
+        return Segment(trial, epoch, min(epoch + self._first, self._epochs))
 
     def copy(self, trial: int) -> Copy | None:
         """From whom the member goes on that `next` has just given; None: from itself."""
@@ -105,15 +97,3 @@ class Population:
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Nothing but new members: whether a member goes on from itself is not known before."""
         return iter(())
-
-    def sure(self, trials: int) -> Iterator[Segment]:
-        """Nothing: who goes on from whom depends on all of them."""
-        return iter(())
-
-    def after(self, segment: Segment) -> int:
-        """All that are left."""
-        return self._epochs - segment.end
-
-    def mean_after(self, new: range) -> float:
-        """All."""
-        return len(new) * (self._epochs - self._interval)

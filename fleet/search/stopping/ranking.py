@@ -50,9 +50,9 @@ class Ranking:
         """How many of the best `quota` have not gone on."""
         return bisect_left(self._left, self._all[quota]) if quota < len(self._all) else len(self._left)
 
-    def best(self, quota: int) -> list[int]:
-        """The trials among the best `quota` that have not failed, best first, whether they have gone on or not."""
-        return [trial for loss, trial in self._all[: max(0, quota)] if loss < math.inf]
+    def not_failed(self) -> Iterator[int]:
+        """The trials that have not failed, best first, whether they have gone on or not."""
+        return (trial for loss, trial in self._all if loss < math.inf)
 
     def best_left(self, quota: int) -> Iterator[int]:
         """The trials among the best `quota` that have not gone on, best first."""

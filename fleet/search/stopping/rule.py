@@ -18,7 +18,9 @@ class StoppingRule(Protocol):
     """
 
     @property
-    def waits(self) -> bool: ...
+    def waits(self) -> bool:
+        """Whether they do."""
+        ...
 
     def first(self, trial: int) -> Segment:
         """The segment with which a trial begins."""

@@ -20,6 +20,8 @@ class SynchronousHalving:
         eta: of how many trials one goes on, 2 or more.
     """
 
+    waits = True
+
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._rungs, self._eta = tuple(rungs), eta
         self._begun = 0  # trials
@@ -40,11 +42,6 @@ class SynchronousHalving:
         self._queue: list[Segment] = []
         self._coming: frozenset[int] = frozenset()  # trials that come to it, once the rung before is left
         self._came = 0  # of these
-
-    @property
-    def waits(self) -> bool:
-        """All for all, at each rung."""
-        return True
 
     def first(self, trial: int) -> Segment:
         """The way to the first rung."""
@@ -118,7 +115,7 @@ class SynchronousHalving:
                     yield self._onward(trial, level)
             if came < size:
                 return
-            best = (trial for trial in ranking.best(len(ranking)) if not level or trial in coming)
+            best = (trial for trial in ranking.not_failed() if not level or trial in coming)
             coming, level = frozenset(islice(best, quota)), level + 1
             size, came = len(coming), sum(map(self._arrived[level].has, coming))
 

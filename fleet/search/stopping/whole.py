@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.search.segment import Segment, Verdict
+from fleet.search.stopping.to_the_end import ToTheEnd
 
 
-class Whole:
+class Whole(ToTheEnd):
     """Each trial trains to its end.
 
     Args:
@@ -15,16 +16,7 @@ class Whole:
     """
 
     def __init__(self, epochs: int) -> None:
-        self._epochs = epochs
-
-    @property
-    def waits(self) -> bool:
-        """For nobody."""
-        return False
-
-    def first(self, trial: int) -> Segment:
-        """All epochs."""
-        return Segment(trial, 0, self._epochs)
+        super().__init__(epochs, epochs)
 
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
         """The trial is done."""
@@ -40,15 +32,3 @@ class Whole:
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Nothing but new trials."""
         return iter(())
-
-    def sure(self, trials: int) -> Iterator[Segment]:
-        """Nothing but new trials."""
-        return iter(())
-
-    def after(self, segment: Segment) -> int:
-        """All that are left."""
-        return self._epochs - segment.end
-
-    def mean_after(self, new: range) -> float:
-        """None."""
-        return 0.0

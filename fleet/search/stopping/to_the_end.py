@@ -1,0 +1,37 @@
+"""What rules have in common that may let any trial train to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.search.segment import Segment
+
+
+class ToTheEnd:
+    """Of no trial that has begun it is sure that it goes on, and any may train all epochs.
+
+    Args:
+        epochs: how many a trial trains at most.
+        first: how many it trains before it is looked at.
+    """
+
+    waits = False
+
+    def __init__(self, epochs: int, first: int) -> None:
+        self._epochs, self._first = epochs, first
+
+    def first(self, trial: int) -> Segment:
+        """As many epochs as any trial trains."""
+        return Segment(trial, 0, self._first)
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Nothing."""
+        return iter(())
+
+    def after(self, segment: Segment) -> int:
+        """All that are left."""
+        return self._epochs - segment.end
+
+    def mean_after(self, new: range) -> float:
+        """All, as nobody knows."""
+        return len(new) * (self._epochs - self._first)
