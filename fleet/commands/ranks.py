@@ -37,9 +37,6 @@ def _join(options: RunOptions) -> int:
         pin_rank(options)
     with loading():
         from fleet.run.main import run_rank
-        from fleet.run.opening.libraries import load_compiler
-
-        load_compiler()
 
     try:
         return end.with_code(run_rank(options, stop))

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._decomp import decomposition_table, meta_table
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from fleet.profiling.measure import largest_collated, made_up_batch
@@ -16,6 +18,7 @@ from preprocess import SampleLayout
 from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.operators import OperatorsSeen
+from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task.parts import is_parted, rules_of
 from trainers.task.task import move
 
@@ -90,6 +93,8 @@ class _SavedBytes:
 
 def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
+    modes = [vars(mode).get("__torch_dispatch__") for mode in TorchDispatchMode.__subclasses__()]
+    spare_compiler([*modes, *decomposition_table.values(), *meta_table.values()])  # the meta device has some in Python
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
     saved, operations, seen = _SavedBytes(), None, OperatorsSeen()

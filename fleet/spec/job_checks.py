@@ -19,6 +19,7 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
+from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task.parts import rules_of
 from trainers.task.task_checks import check_task, needed_by
 
@@ -53,6 +54,7 @@ class Inspection:
             rule, mend = "the model has no parameters to train", "give it a layer that learns"
             self.note(("model",), str(job.model), rule, mend=mend)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
+        spare_compiler()
         optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
         self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def pin(
     chosen, device = level_of(level), torch.device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     keep_kernels_on_the_node()
-    torch.use_deterministic_algorithms(True)
+    use_deterministic(True)
     # It costs time, and nothing here reads uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = True
@@ -123,6 +124,15 @@ def pin(
         _check_instruction_set()
         _warn_of_gpu(device)
     return chosen
+
+
+def use_deterministic(on: bool) -> None:
+    """`torch.use_deterministic_algorithms`, which loads torch's compiler to tell it, too; this leaves word for it."""
+    if "torch._inductor" in sys.modules:
+        torch.use_deterministic_algorithms(on)
+    else:
+        os.environ["TORCHINDUCTOR_DETERMINISTIC"] = str(int(on))
+        torch.set_deterministic_debug_mode("error" if on else "default")
 
 
 def pins(device: torch.device) -> dict[str, str]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from trainers.messages.group import Group
+from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task import task as tasks
 from trainers.task.task import Batch, Task
 
@@ -65,6 +66,7 @@ def rules_of(task: Task, model: nn.Module) -> dict[str, Rule]:
         optimizer = tasks.optimizer_of(task, model)
         return {"": (optimizer, tasks.scheduler_of(task, optimizer))}
     written: Any = task
+    spare_compiler()
     optimizers, job = written.optimizers(model), tasks.name_of(task)
     if not isinstance(optimizers, Mapping) or not optimizers:
         raise ValueError(f"job {job}: optimizers(model) gives {optimizers!r}; give {{name of a part: its optimizer}}")

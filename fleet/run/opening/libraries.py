@@ -28,16 +28,10 @@ HOROVOD = "--reduce horovod lets each trainer have a device of its own, and {why
 """What is told where they share."""
 
 
-def load_compiler() -> None:
-    """Load torch's compiler, which torch needs for the first optimizer: on all ranks at once, as rank 0 makes one to
-    check the spec while the others wait for it, and trainers theirs while rank 0 waits.
-    """
-    importlib.import_module("torch._dynamo")
-
-
 def warm_up(place: Place, members: int) -> None:
-    """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's
-    forming. A trainer's device is its main thread's from here on; as one of so many members it keeps to its share.
+    """Do now, on all ranks at once, what takes long at first, and would be booked as the first group's forming.
+
+    A trainer's device is its main thread's from here on; as one of so many members it keeps to its share.
     """
     import torch
 
@@ -45,12 +39,10 @@ def warm_up(place: Place, members: int) -> None:
     if place.is_trainer:
         select(device)
         keep_to_share(device, members)
-    with loading():
-        if place.is_trainer or place.rank == COORDINATOR:  # who sizes networks, makes their optimizers too
-            torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], 0.1)  # imports torch's compiler
-        if place.rank == COORDINATOR:
-            with suppress(ImportError):
-                importlib.import_module("tensorboard.summary.writer.record_writer")
+        torch.zeros(1, device=device)
+    if place.rank == COORDINATOR:
+        with loading(), suppress(ImportError):
+            importlib.import_module("tensorboard.summary.writer.record_writer")
 
 
 def chosen_reduction(

@@ -16,6 +16,7 @@ from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
 from fleet.run.ranks.time_limit import time_limit
 from preprocess import Ring
 from preprocess.ring.process import use_one_thread
+from trainers.repeatable.determinism import use_deterministic
 
 
 class LentTrainer:
@@ -101,12 +102,12 @@ class LentTrainer:
         if self._training is None:
             self._training = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
         use_one_thread()
-        torch.use_deterministic_algorithms(False)
+        use_deterministic(False)
 
     def _end_if_over(self) -> None:
         """Once nothing is left to do, let torch compute as training had it, on which that has its bits."""
         if self._training is not None and not self.is_busy:
             threads, deterministic = self._training
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(deterministic)
+            use_deterministic(deterministic)
             self._training = None

@@ -1,0 +1,77 @@
+"""Doing without torch's compiler until something compiles.
+
+torch (2.6 to 2.13) loads `torch._dynamo` as the first optimizer is made: 820 modules, 0.5 to 0.9 s of a processor and
+75 MB in every rank, which thousands of ranks read from one file system. All it wants of it is to say what compiled code
+is to leave alone, which means nothing where none is. Once something else has loaded it, torch's own way is taken.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._compile import _disable_dynamo
+from torch.optim import Optimizer
+from torch.optim.optimizer import _use_grad_for_differentiable
+
+_COMPILER = "torch._dynamo"
+_KNOWN = "__dynamo_disable"
+"""Where `_disable_dynamo` keeps what it has made of a function, so that it asks the compiler once."""
+_INNER, _STEP = (around(lambda: None).__code__ for around in (_disable_dynamo, _use_grad_for_differentiable))
+"""The code of what these two decorators make."""
+
+
+def spare_compiler(functions: Iterable[Any] = ()) -> None:
+    """Have optimizers of this process, from the first on, do without torch's compiler until something loads it.
+
+    functions: others that do without it, such as what modes of dispatch call, and operators that are in Python.
+    """
+    if _COMPILER in sys.modules:
+        return
+    for function in (*vars(Optimizer).values(), *functions):
+        for asking, asked in _asking(function):
+            if not hasattr(asked, _KNOWN):
+                setattr(asked, _KNOWN, _until_loaded(asking, asked))
+    for kind in vars(torch.optim).values():
+        step = vars(kind).get("step") if isinstance(kind, type) else None
+        if getattr(step, "__code__", None) is _STEP:
+            kind.step = _stepping(step)
+
+
+def _asking(function: Any) -> Iterator[tuple[Any, Any]]:
+    """Of a function and those that it is wrapped around: what asks the compiler at its first call, and whereof."""
+    while isinstance(function, FunctionType):
+        around = dict(zip(function.__code__.co_freevars, function.__closure__ or ())).get("fn")
+        inside = None if around is None else around.cell_contents  # `__wrapped__` may skip some
+        if function.__code__ is _INNER:
+            yield function, inside
+        function = inside
+
+
+def _until_loaded(asking: Any, asked: Any) -> Callable[..., Any]:
+    """What `_disable_dynamo` is to call for a function: that itself, until the compiler is there."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        if _COMPILER not in sys.modules:
+            return asked(*args, **options)
+        vars(asked).pop(_KNOWN, None)  # and torch asks the compiler
+        return asking(*args, **options)
+
+    return call
+
+
+def _stepping(step: Any) -> Callable[..., Any]:
+    """An optimizer's step with gradients on or off as it was made to have them, as torch's own decorator does it."""
+
+    @wraps(step)
+    def stepping(optimizer: Optimizer, *args: Any, **options: Any) -> Any:
+        if _COMPILER in sys.modules:
+            return step(optimizer, *args, **options)
+        with torch.set_grad_enabled(optimizer.defaults["differentiable"]):
+            return step.__wrapped__(optimizer, *args, **options)
+
+    return stepping
