@@ -198,6 +198,14 @@ class Wrong(Halves):
 
 class Mute:
     def __init__(self, over, seed): pass
+
+class Blind(Halves):
+    prefetch = None
+
+class Hasty(Halves):
+    def __init__(self, over, seed, parts=2, prefetch=3):
+        super().__init__(over, seed, parts)
+        self.prefetch = prefetch
 """
 
 
@@ -208,6 +216,10 @@ def test_a_persons_own_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert own.suggest(2, ()) == {"x": 0.5, "y": 0.5} and own.prefetch == 7
     with pytest.raises(ValueError, match=r"own_halves:Wrong gives \['lr'\] for trial 0"):
         sampler("own_halves:Wrong", over=TWO).suggest(0, ())
+    assert [sampler(f"own_halves:{kind}", over=TWO, prefetch=7).prefetch for kind in ("Blind", "Hasty")] == [None, 3]
+    for wrong in (-1, 0.5, True):
+        told = problem(sampler={"name": "own_halves:Hasty", "arguments": {"prefetch": wrong}})
+        assert told[1] == f"own_halves:Hasty has the prefetch {wrong!r}"
     assert "no method suggest" in problem(sampler="own_halves:Mute")[1]
     assert problem(sampler="own_halves:Halvs")[2] == "own_halves:Halves"
     assert "no argument 'part'" in problem(sampler={"name": "own_halves:Halves", "arguments": {"part": 4}})[1]

@@ -18,6 +18,8 @@ class Planned:
         folder: with the plan.
     """
 
+    prefetch = None  # it looks at no results
+
     def __init__(self, over: Mapping[str, Any], seed: int, folder: str) -> None:
         self._trials = Plan.read(Path(folder)).trials
 

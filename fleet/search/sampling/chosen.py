@@ -154,4 +154,8 @@ def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
     if not callable(getattr(made, "suggest", None)):
         mend = "add `def suggest(self, trial, records)` to it"
         raise BadSampler(name, (Misfit(None, f"{name} has no method suggest", None, mend),))
-    return Own(made, name, tuple(search.over), search.prefetch)
+    prefetch = getattr(made, "prefetch", search.prefetch)
+    if prefetch is not None and (type(prefetch) is not int or prefetch < 0):
+        mend = "give it a whole number of 0 or more; None: it looks at no results"
+        raise BadSampler(name, (Misfit(None, f"{name} has the prefetch {prefetch!r}", None, mend),))
+    return Own(made, name, tuple(search.over), prefetch)

@@ -15,11 +15,11 @@ class Own:
         sampler: has `suggest(trial, records)`, as `fleet.search.Sampler`.
         name: how messages call it.
         paths: for which it gives values.
-        prefetch: how many trials ahead it suggests.
+        prefetch: how many trials ahead it suggests; None: it looks at no results, and suggests any at any time.
     """
 
-    def __init__(self, sampler: Any, name: str, paths: Sequence[str], prefetch: int) -> None:
-        self.prefetch: int | None = prefetch
+    def __init__(self, sampler: Any, name: str, paths: Sequence[str], prefetch: int | None) -> None:
+        self.prefetch = prefetch
         self._sampler, self._name, self._paths = sampler, name, set(paths)
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
