@@ -33,7 +33,7 @@ from fleet.machine.devices import has_gpus
 from tests.warm.start.stand_in import surroundings
 
 IMPORTED = (
-    "torch", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
+    "torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
     "cv2", "simplejpeg", "PIL.Image", "yaml", "tensorboard.summary.writer.event_file_writer", "fleet.commands.cli",
     "fleet.run.main", "fleet.commands.one_job.rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
     "fleet.report.page", "fleet.report.result_table", "fleet.spec.job_checks", "fleet.spec.data_checks",
