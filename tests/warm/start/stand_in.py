@@ -41,7 +41,8 @@ def surroundings() -> dict[str, Any]:
     """What a process cannot take over from another."""
     variables = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_START)}
     libraries = variables.pop("LD_LIBRARY_PATH", "").split(":")
-    variables.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it in a process that imports its compiler
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_DETERMINISTIC"):
+        variables.pop(name, None)  # set in a process that imports torch's compiler, and in one that trains
     return {
         "variables": variables,
         "libraries": [path for path in libraries if path and not path.startswith(sys.prefix)],  # mpiexec's, OpenCV's
