@@ -47,7 +47,7 @@ def _asking(function: Any) -> Iterator[tuple[Any, Any]]:
     while isinstance(function, FunctionType):
         around = dict(zip(function.__code__.co_freevars, function.__closure__ or ())).get("fn")
         inside = None if around is None else around.cell_contents  # `__wrapped__` may skip some
-        if function.__code__ is _INNER:
+        if function.__code__ is _INNER and inside is not None:
             yield function, inside
         function = inside
 
