@@ -4,7 +4,7 @@ A preprocessor reads, decodes and augments each sample of a stream once; all tra
 order and the augmentation of a sample are functions of (seed, epoch, sample) alone, whichever process makes it or reads
 it.
 
-What is named here is loaded when it is first asked for: a launcher needs two of these functions, a trainer a third.
+A name is loaded when it is first asked for: a launcher needs one of them, a trainer some.
 """
 
 from __future__ import annotations

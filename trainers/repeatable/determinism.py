@@ -127,7 +127,10 @@ def pin(
 
 
 def use_deterministic(on: bool) -> None:
-    """`torch.use_deterministic_algorithms`, which loads torch's compiler to tell it, too; this leaves word for it."""
+    """Do what `torch.use_deterministic_algorithms` does, but do not load torch's compiler for it.
+
+    A variable of the environment tells the compiler, should something load it later.
+    """
     if "torch._inductor" in sys.modules:
         torch.use_deterministic_algorithms(on)
     else:

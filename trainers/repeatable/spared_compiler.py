@@ -1,8 +1,8 @@
 """Doing without torch's compiler until something compiles.
 
-torch (2.6 to 2.13) loads `torch._dynamo` as the first optimizer is made: 820 modules, 0.5 to 0.9 s of a processor and
-75 MB in every rank, which thousands of ranks read from one file system. All it wants of it is to say what compiled code
-is to leave alone, which means nothing where none is. Once something else has loaded it, torch's own way is taken.
+torch 2.13 loads `torch._dynamo` when the first optimizer is made: 820 modules, 0.5 to 0.9 s of a processor and 75 MB in
+every rank, and thousands of ranks read them from one file system. It needs the compiler only to mark what compiled code
+must leave alone, which means nothing while nothing is compiled. Once something else has loaded it, torch does as ever.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _INNER, _STEP = (around(lambda: None).__code__ for around in (_disable_dynamo, _
 
 
 def spare_compiler(functions: Iterable[Any] = ()) -> None:
-    """Have optimizers of this process, from the first on, do without torch's compiler until something loads it.
+    """Let optimizers of this process do without torch's compiler until something loads it.
 
-    functions: others that do without it, such as what modes of dispatch call, and operators that are in Python.
+    functions: others that shall do without it, such as those of modes of dispatch, and operators in Python.
     """
     if _COMPILER in sys.modules:
         return
@@ -43,7 +43,7 @@ def spare_compiler(functions: Iterable[Any] = ()) -> None:
 
 
 def _asking(function: Any) -> Iterator[tuple[Any, Any]]:
-    """Of a function and those that it is wrapped around: what asks the compiler at its first call, and whereof."""
+    """Yield each wrapper of a function that asks the compiler at its first call, and what it asks about."""
     while isinstance(function, FunctionType):
         around = dict(zip(function.__code__.co_freevars, function.__closure__ or ())).get("fn")
         inside = None if around is None else around.cell_contents  # `__wrapped__` may skip some
@@ -53,7 +53,7 @@ def _asking(function: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _until_loaded(asking: Any, asked: Any) -> Callable[..., Any]:
-    """What `_disable_dynamo` is to call for a function: that itself, until the compiler is there."""
+    """Return what torch shall call for a function: the function itself, until the compiler is loaded."""
 
     def call(*args: Any, **options: Any) -> Any:
         if _COMPILER not in sys.modules:
@@ -65,7 +65,7 @@ def _until_loaded(asking: Any, asked: Any) -> Callable[..., Any]:
 
 
 def _stepping(step: Any) -> Callable[..., Any]:
-    """An optimizer's step with gradients on or off as it was made to have them, as torch's own decorator does it."""
+    """Return a step that turns gradients on or off as torch's own decorator does, without the compiler."""
 
     @wraps(step)
     def stepping(optimizer: Optimizer, *args: Any, **options: Any) -> Any:

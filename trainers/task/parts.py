@@ -62,11 +62,11 @@ def rules_of(task: Task, model: nn.Module) -> dict[str, Rule]:
     ValueError names what does not fit the model.
     """
     check_parted(task)
+    spare_compiler()
     if not is_parted(task):
         optimizer = tasks.optimizer_of(task, model)
         return {"": (optimizer, tasks.scheduler_of(task, optimizer))}
     written: Any = task
-    spare_compiler()
     optimizers, job = written.optimizers(model), tasks.name_of(task)
     if not isinstance(optimizers, Mapping) or not optimizers:
         raise ValueError(f"job {job}: optimizers(model) gives {optimizers!r}; give {{name of a part: its optimizer}}")

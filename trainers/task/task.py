@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
-from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task.batch_schedule import BatchSchedule
 
 Batch = tuple[Any, Any]
@@ -106,7 +105,6 @@ def _measures_loss(task: Task) -> bool:
 def optimizer_of(task: Task, model: nn.Module) -> torch.optim.Optimizer:
     """Return the task's optimizer. ValueError if it needs several losses a step."""
     written: Any = task
-    spare_compiler()
     return held(task, written.optimizer(model))
 
 

@@ -156,6 +156,6 @@ def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
         raise BadSampler(name, (Misfit(None, f"{name} has no method suggest", None, mend),))
     prefetch = getattr(made, "prefetch", search.prefetch)
     if prefetch is not None and (type(prefetch) is not int or prefetch < 0):
-        mend = "give it a whole number of 0 or more; None: it looks at no results"
-        raise BadSampler(name, (Misfit(None, f"{name} has the prefetch {prefetch!r}", None, mend),))
+        rule = f"{name} has the prefetch {prefetch!r}, which is neither a whole number of 0 or more nor None"
+        raise BadSampler(name, (Misfit(None, rule, None, "set it to 4, or to None if it looks at no results"),))
     return Own(made, name, tuple(search.over), prefetch)
