@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._decomp import decomposition_table, meta_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -94,7 +92,7 @@ class _SavedBytes:
 
 def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
-    _spare_compiler()
+    spare_compiler(TorchDispatchMode.__subclasses__())
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
     saved, operations, seen = _SavedBytes(), None, OperatorsSeen()
@@ -126,13 +124,6 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         operations=operations,
         nondeterministic=tuple(seen.names),
     )
-
-
-@cache
-def _spare_compiler() -> None:
-    """Let the counters here, and operators that the meta device has in Python, do without torch's compiler."""
-    modes = [vars(mode).get("__torch_dispatch__") for mode in TorchDispatchMode.__subclasses__()]
-    spare_compiler([*modes, *decomposition_table.values(), *meta_table.values()])
 
 
 def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, seen: OperatorsSeen) -> float:

@@ -45,6 +45,7 @@ class Inspection:
 
     def job(self, job: Job) -> None:
         """Look at everything that the job names."""
+        spare_compiler()
         if job.task is not None:
             self.task(job.task, needs_data=job.data is None)
             return
@@ -54,7 +55,6 @@ class Inspection:
             rule, mend = "the model has no parameters to train", "give it a layer that learns"
             self.note(("model",), str(job.model), rule, mend=mend)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
-        spare_compiler()
         optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
         self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:

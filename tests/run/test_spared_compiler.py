@@ -8,13 +8,16 @@ from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import run
 
 WATCHING = """
-import sys
+import sys, torch
 from trainers.zoo import MLP
 
 class Watching(MLP):
     def __init__(self, **arguments):
         assert "torch._dynamo" not in sys.modules
         super().__init__(**arguments)
+        for weights in self.parameters():
+            torch.nn.init.normal_(weights)
+        assert "torch._dynamo" not in sys.modules
 
     def forward(self, inputs):
         assert "torch._dynamo" not in sys.modules

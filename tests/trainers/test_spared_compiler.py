@@ -16,7 +16,7 @@ from trainers.repeatable.spared_compiler import spare_compiler
 KINDS = [kind for name, kind in sorted(vars(torch.optim).items()) if isinstance(kind, type) and name not in
          ("Optimizer", "LBFGS", "SparseAdam")]
 
-def stepped(kind, compiled=False):
+def stepped(kind):
     torch.manual_seed(1)
     model = torch.nn.Linear(3, 2, bias=False)
     optimizer = kind(model.parameters(), lr=0.1)

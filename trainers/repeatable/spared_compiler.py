@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
+from torch._decomp import decomposition_table, meta_table
 from torch.optim import Optimizer
 from torch.optim.optimizer import _use_grad_for_differentiable
 
@@ -25,21 +26,33 @@ _INNER, _STEP = (around(lambda: None).__code__ for around in (_disable_dynamo, _
 """The code of what these two decorators make."""
 
 
-def spare_compiler(functions: Iterable[Any] = ()) -> None:
-    """Let optimizers of this process do without torch's compiler until something loads it.
+def spare_compiler(modes: Iterable[type] = ()) -> None:
+    """Let this process do without torch's compiler until something loads it.
 
-    functions: others that shall do without it, such as those of modes of dispatch, and operators in Python.
+    Optimizers do, and operators that torch has in Python, as the meta device's. modes: modes of dispatch that do, too.
     """
     if _COMPILER in sys.modules:
         return
-    for function in (*vars(Optimizer).values(), *functions):
-        for asking, asked in _asking(function):
-            if not hasattr(asked, _KNOWN):
-                setattr(asked, _KNOWN, _until_loaded(asking, asked))
+    _spare_torch()
+    for mode in modes:
+        _mark(vars(mode).get("__torch_dispatch__"))
+
+
+@cache
+def _spare_torch() -> None:
+    for function in (*vars(Optimizer).values(), *decomposition_table.values(), *meta_table.values()):
+        _mark(function)
     for kind in vars(torch.optim).values():
         step = vars(kind).get("step") if isinstance(kind, type) else None
         if getattr(step, "__code__", None) is _STEP:
             kind.step = _stepping(step)
+
+
+def _mark(function: Any) -> None:
+    """Let a function's wrappers that would ask the compiler call what they wrap."""
+    for asking, asked in _asking(function):
+        if not hasattr(asked, _KNOWN):
+            setattr(asked, _KNOWN, _until_loaded(asking, asked))
 
 
 def _asking(function: Any) -> Iterator[tuple[Any, Any]]:
