@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_error import tell
 
 
@@ -31,7 +32,15 @@ def mendable(*kinds: type[Exception]) -> Iterator[None]:
         end(BAD_INPUT, str(error))
 
 
-def failed() -> int:
-    """Tell of the error that is being handled, with its traceback; return the exit code."""
-    tell(f"the job failed:\n{traceback.format_exc()}")
+def failed(error: Exception, where: str = "") -> int:
+    """Tell of an error, and in which lines of the person's code it was raised; return the exit code.
+
+    Where it was raised in none of them it is one of fleet's, and its whole traceback is told. `where`: " on rank 1".
+    """
+    theirs = raised_in(error)
+    if theirs:
+        said = "".join(traceback.format_exception_only(error)).rstrip()
+        tell(f"the job failed{where}: {said}\nit was raised in\n{theirs}")
+    else:
+        tell(f"the job failed{where}:\n" + "".join(traceback.format_exception(error)))
     return FAILED

@@ -219,6 +219,10 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "stock DDP from a checkpoint": (lambda made: {"resume": made / "half.h5", "ddp": True}, ("--ddp --resume",)),
     "stock DDP on fewer trainers": (lambda _: {"ddp": True}, ("--ddp --trainers 1",)),
     "option of a step out of range": (lambda _: {"task": f"{TASKS}:Greedy"}, ("clip_norm", "-1.0")),
+    "methods that take something else": (
+        lambda _: {"task": f"{TASKS}:Otherwise"},
+        ("called as dataset(train), and takes ()", "`def dataset(self, train)`", "`def metrics(self, model, batch)`"),
+    ),
     "state that is kept by half": (lambda _: {"task": f"{TASKS}:Forgetful"}, ("has state()", "def load_state(state)")),
     "state of its own": (
         lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Averaging"},

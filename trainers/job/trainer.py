@@ -34,7 +34,7 @@ from trainers.repeatable.shared_state import SharedState
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
 from trainers.step.compiled import compile_model
-from trainers.step.compute import Compute, ForwardBackward
+from trainers.step.compute import Compute, ForwardBackward, backward
 from trainers.step.losses import StepLosses, with_losses_read
 from trainers.step.update import TurnResult, Update
 from trainers.step.virtual_worker import VirtualWorker
@@ -362,7 +362,7 @@ class Trainer(Progress):
             update, factor = self.updates[number], 1.0 / self.virtual_workers
             with update.turn(place, course.rank, factor, reduction, self.steps) as turn:
                 wanted = [parameter for parameter in update.parameters if parameter.requires_grad]
-                phase[1].backward(inputs=wanted)  # type: ignore[no-untyped-call]
+                backward(phase[1], inputs=wanted)
         return TurnResult(update, phase[1].detach(), course.samples, tuple(turn.used), turn.order)
 
     def _batch(self, worker: VirtualWorker, batch: Any) -> Batch:

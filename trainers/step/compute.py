@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from trainers.task import task as tasks
 from trainers.task.parts import Phase, phases_of
 from trainers.task.step_options import StepOptions
 from trainers.task.task import Batch, Task
+
+
+class UnfitLoss(TypeError):
+    """A task gave a loss that has no gradients."""
 
 
 class Training(Protocol):
@@ -51,10 +55,28 @@ class ForwardBackward:
             with trainer.options.precision(trainer.device):
                 loss = tasks.loss_of(trainer.task, trainer.model, part)
             loss = loss if len(parts) == 1 else loss / divisor
-            loss.backward()  # type: ignore[no-untyped-call]
+            backward(loss)
             losses.append(loss.detach())
         return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
 
     def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""
         return phases_of(trainer.task, trainer.model, batch)
+
+
+def backward(loss: Any, **options: Any) -> None:
+    """Run the backward pass of a loss, with torch's `options`. UnfitLoss says what is wrong with one that has none."""
+    try:
+        loss.backward(**options)
+    except Exception as error:
+        if rule := _misfit(loss):
+            raise UnfitLoss(f"{rule}; return the mean over the batch, as functional.cross_entropy does") from error
+        raise
+
+
+def _misfit(loss: Any) -> str:
+    if not isinstance(loss, Tensor):
+        return f"the loss is of type {type(loss).__name__}, and must be a tensor"
+    if loss.numel() != 1:
+        return f"the loss is a tensor of shape {tuple(loss.shape)}, and must be a single number"
+    return "" if loss.requires_grad else "the loss does not depend on any weights that are trained, or was detached"

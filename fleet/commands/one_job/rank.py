@@ -34,6 +34,7 @@ from trainers import (
     PinsDiffer,
     Trainer,
     UnevenGradients,
+    UntoldState,
     read,
     write,
 )
@@ -42,10 +43,14 @@ from trainers.messages.device_channel import why_not
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
+from trainers.reduce.gradients import GradientTwice, SparseGradient
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
+from trainers.repeatable.operators import NonDeterministicOperator
+from trainers.step.compiled import CannotCompile
+from trainers.step.compute import UnfitLoss
 from trainers.task.parts import PhaseError, is_parted
 from trainers.task.task_checks import check_task
 
@@ -66,7 +71,19 @@ _MENDABLE = (
     HorovodMissing,
 )
 #: What can come of a job that was started well; its text says all.
-TOLD = (Diverged, UnevenGradients, PhaseError, PeerFailed, PeerSilent)
+TOLD = (
+    Diverged,
+    UnevenGradients,
+    PhaseError,
+    UnfitLoss,
+    UntoldState,
+    NonDeterministicOperator,
+    CannotCompile,
+    SparseGradient,
+    GradientTwice,
+    PeerFailed,
+    PeerSilent,
+)
 _TAG = 2
 
 
@@ -153,14 +170,14 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
         return BAD_INPUT
     except TOLD as error:
         if speaks or not isinstance(error, PeerFailed):
-            tell(str(error))
+            tell(str(error) if speaks else f"rank {rank}: {error}")
         return FAILED
     except HorovodHangs as error:
         before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
         tell(f"rank {rank}: {before}{error}")
         raise
-    except Exception:
-        return failed()
+    except Exception as error:
+        return failed(error, "" if speaks else f" on rank {rank}")
 
 
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
