@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.heterogeneous.cbc_program import Cbc, available
-from benchmarks.heterogeneous.workloads import ABSENT, MIXED, folder, hours, played, rates, theirs, trace_of
+from benchmarks.heterogeneous.their_runs import solved_with, their_runs
+from benchmarks.heterogeneous.workloads import ABSENT, folder, hours, played, theirs
 from benchmarks.simulated.part import Part
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.policies.sia import Sia
 from fleet.scheduling.variable_batch.choice_program import ChoiceProgram, Highs, Solver
-from fleet.simulator.comparing.cluster_shape import read_cluster
-from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
 
 WITHIN = 0.05
 """Part of theirs by which a mean over ways to break ties may differ."""
 ORDERS = (1, 2)
 """Seeds of the orders in which the solver gets the jobs, beside the one in which they come."""
-RUNS = Path(__file__).with_name("their_runs.json")
-"""What the authors' simulator gave beside the reference: figures by solver and order, and ends of jobs with CBC.
-
-Made with github.com/siasosp23/artifacts, commit aaf7a0d: numpy 1.26, scipy 1.12, cvxpy 1.5.4, cylp 0.94.1.
-"""
 FIGURES = ("mean JCT", "p99 JCT", "makespan")
 
 
@@ -56,22 +44,12 @@ class Reordered:
         return chosen
 
 
-@cache
-def solved_with(solver: Solver, workload: str) -> SimulationOutcome:
-    """The workload under `sia` with this solver; each once."""
-
-    kind = type("OtherwiseSolved", (Sia,), {"solver": solver})
-    machine = SiaMachine(read_cluster(MIXED), rates())
-    return Simulation(trace_of(workload), machine, kind()).run()
-
-
 def measure(part: Part, repetitions: int) -> None:
-    """Means over ways to break ties, theirs and ours; and each job's end where both have the same solver."""
+    """Means over ways to break ties, theirs and ours."""
     if folder() is None:
         part.note(ABSENT)
         return
-    told = json.loads(RUNS.read_text(encoding="utf-8"))
-    rows = [_compared(part, workload, runs) for workload, runs in told["runs"].items()]
+    rows = [_compared(part, workload, runs) for workload, runs in their_runs().items()]
     columns = [
         "workload",
         "theirs: mean / p99 / makespan, h",
@@ -80,12 +58,6 @@ def measure(part: Part, repetitions: int) -> None:
         "ours to theirs",
     ]
     part.table("sia with several ways to break ties: means, least to most", columns, rows)
-    if not available():
-        part.note("cylp is not installed: that each job ends as in theirs where both have CBC was not checked")
-        return
-    for workload, ends in told["cbc_ends"].items():
-        off = _other_ends(workload, ends)
-        part.bar(f"sia {workload}, both with CBC: jobs that end at another second", off, "<= 0", off == 0)
 
 
 def _compared(part: Part, workload: str, runs: dict[str, Any]) -> list[str]:
@@ -107,7 +79,6 @@ def _compared(part: Part, workload: str, runs: dict[str, Any]) -> list[str]:
     among = [_median(one, other) for one, other in combinations(jobs, 2)]
     across = [_median(one, other) for one in jobs for other in ours]
     means = _median(np.mean(jobs, axis=0), np.mean(ours, axis=0))
-    part.bar(f"sia {workload}: median off by job, means over ties", means, f"<= {WITHIN:g}", means <= WITHIN)
     return [
         workload,
         _range(figures),
@@ -131,8 +102,3 @@ def _range(figures: Floats) -> str:
     """The mean of each column, and from where to where it goes."""
     columns = zip(figures.mean(axis=0), figures.min(axis=0), figures.max(axis=0))
     return " / ".join(f"{mean:.3f} ({least:.3f} to {most:.3f})" for mean, least, most in columns)
-
-
-def _other_ends(workload: str, ends: dict[str, int]) -> int:
-    outcome = solved_with(Reordered(Cbc()), workload)
-    return sum(round(end) != ends[name] for name, end in zip(outcome.names, outcome.end.tolist()))

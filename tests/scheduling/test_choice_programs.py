@@ -7,11 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs
+from benchmarks.heterogeneous.cbc_program import Cbc, available
+from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs, Solver
 from fleet.scheduling.variable_batch.priced_choices import best_choices
 from fleet.scheduling.variable_batch.share_program import ShareProgram, best_shares
 
 DEVICES, KINDS, CAPACITY = np.array([1, 2, 4, 1, 2]), np.array([0, 0, 0, 1, 1]), np.array([4, 2])
+with_cbc = pytest.param(Cbc(), marks=pytest.mark.skipif(not available(), reason="cylp is not installed"))
+solvers = pytest.mark.parametrize("solve", [Highs(), with_cbc], ids=["highs", "cbc"])
 
 
 def drawn(seed: int, jobs: int = 4) -> np.ndarray:
@@ -30,17 +33,19 @@ def best_worth(worth: np.ndarray) -> float:
     return max(sum(worth[row, c] for row, c in zip(rows, chosen) if c != NONE) for chosen in every if fits(chosen))
 
 
+@solvers
 @pytest.mark.parametrize("seed", range(5))
-def test_the_program_finds_the_best(seed: int) -> None:
-    worth = drawn(seed)
-    chosen = Highs()(ChoiceProgram(-worth, DEVICES, KINDS, CAPACITY, np.full(4, NONE)), 1e-9)
+def test_the_program_finds_the_best(seed: int, solve: Solver) -> None:
+    worth = drawn(seed).round(2)  # as Sia's costs are
+    chosen = solve(ChoiceProgram(-worth, DEVICES, KINDS, CAPACITY, np.full(4, NONE)), 1e-9)
     assert fits(tuple(chosen.tolist()))
     assert sum(worth[row, c] for row, c in enumerate(chosen) if c != NONE) == pytest.approx(best_worth(worth))
 
 
-def test_a_fixed_job_keeps_its_configuration() -> None:
+@solvers
+def test_a_fixed_job_keeps_its_configuration(solve: Solver) -> None:
     fixed = np.array([2, NONE, NONE, NONE])
-    chosen = Highs()(ChoiceProgram(-drawn(0), DEVICES, KINDS, CAPACITY, fixed), 1e-9)
+    chosen = solve(ChoiceProgram(-drawn(0), DEVICES, KINDS, CAPACITY, fixed), 1e-9)
     assert chosen[0] == 2 and all(KINDS[c] == 1 for c in chosen[1:] if c != NONE)
 
 
