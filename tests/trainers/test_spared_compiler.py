@@ -87,6 +87,21 @@ def test_optimizers_step_as_with_the_compiler_and_load_none() -> None:
     assert printed(OPTIMIZERS + SPARED) == printed(OPTIMIZERS + UNSPARED)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch._compile._disable_dynamo",
+        "torch._decomp.meta_table",
+        "torch.optim.optimizer._use_grad_for_differentiable",
+    ],
+)
+def test_a_torch_without_these_names_loads_its_compiler(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    without = f"import sys, {module}; del sys.modules[{module!r}].{attribute}\n"
+    spared = "spare_compiler()\nassert all(torch.equal(stepped(kind), stepped(kind)) for kind in KINDS)\n"
+    assert not printed(without + OPTIMIZERS + spared + "assert 'torch._dynamo' in sys.modules")
+
+
 def test_a_step_that_is_compiled_later_is_compiled() -> None:
     later = "spare_compiler(); before = stepped(torch.optim.SGD); counted = []\n"
     later += "compiled = lambda graph, inputs: counted.append(graph) or graph.forward\n"

@@ -14,16 +14,22 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch._compile import _disable_dynamo
-from torch._decomp import decomposition_table, meta_table
 from torch.optim import Optimizer
-from torch.optim.optimizer import _use_grad_for_differentiable
 
 _COMPILER = "torch._dynamo"
 _KNOWN = "__dynamo_disable"
 """Where `_disable_dynamo` keeps what it has made of a function, so that it asks the compiler once."""
-_INNER, _STEP = (around(lambda: None).__code__ for around in (_disable_dynamo, _use_grad_for_differentiable))
-"""The code of what these two decorators make."""
+try:  # torch's own names, which another torch may not have: it loads its compiler then
+    from torch._compile import _disable_dynamo
+    from torch._decomp import decomposition_table, meta_table
+    from torch.optim.optimizer import _use_grad_for_differentiable
+except ImportError:
+    _INNER = _STEP = None
+    _OPERATORS: tuple[Any, ...] = ()
+else:
+    _INNER, _STEP = (around(lambda: None).__code__ for around in (_disable_dynamo, _use_grad_for_differentiable))
+    """The code of what these two decorators make."""
+    _OPERATORS = (*decomposition_table.values(), *meta_table.values())
 
 
 def spare_compiler(modes: Iterable[type] = ()) -> None:
@@ -31,7 +37,7 @@ def spare_compiler(modes: Iterable[type] = ()) -> None:
 
     Optimizers do, and operators that torch has in Python, as the meta device's. modes: modes of dispatch that do, too.
     """
-    if _COMPILER in sys.modules:
+    if _COMPILER in sys.modules or _INNER is None:
         return
     _spare_torch()
     for mode in modes:
@@ -40,7 +46,7 @@ def spare_compiler(modes: Iterable[type] = ()) -> None:
 
 @cache
 def _spare_torch() -> None:
-    for function in (*vars(Optimizer).values(), *decomposition_table.values(), *meta_table.values()):
+    for function in (*vars(Optimizer).values(), *_OPERATORS):
         _mark(function)
     for kind in vars(torch.optim).values():
         step = vars(kind).get("step") if isinstance(kind, type) else None
