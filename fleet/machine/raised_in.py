@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
-import preprocess
-
-_HERE = Path(preprocess.__file__).parents[1]
-_OURS = tuple(str(_HERE / name) for name in ("fleet", "preprocess", "trainers"))
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_HERE = Path(__file__).parents[2]
+_OURS = tuple(f"{_HERE / name}{os.sep}" for name in ("fleet", "preprocess", "trainers"))
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))  # perhaps below _STANDARD
 
 
 def raised_in(error: BaseException) -> str:
     """Return the lines of a person's code in which an error was raised, and those that they called; "" if in none.
 
-    From the outermost to the innermost, as a traceback has them, without those of fleet.
+    From the outermost to the innermost, as a traceback has them, without those of fleet. Packages count as a person's
+    code, which may name their networks, but torch and Python's own do not.
     """
     lines = [line for line in traceback.extract_tb(error.__traceback__) if not line.filename.startswith(_OURS)]
-    own = (number for number, line in enumerate(lines) if not line.filename.startswith(("<", *_INSTALLED)))
-    first = next(own, None)
+    first = next((number for number, line in enumerate(lines) if _is_a_persons(line.filename)), None)
     return "" if first is None else "".join(traceback.format_list(lines[first:])).rstrip()
+
+
+def _is_a_persons(filename: str) -> bool:
+    torch = find_spec("torch")
+    beneath = ("<", *(f"{folder}{os.sep}" for folder in (torch and torch.submodule_search_locations) or ()))
+    standard = filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
+    return not standard and not filename.startswith(beneath)

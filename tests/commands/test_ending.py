@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sysconfig
 from copy import deepcopy
 from pathlib import Path
 
@@ -86,3 +87,12 @@ def test_a_failure_of_fleet_is_told_with_its_traceback(capsys: pytest.CaptureFix
     assert failed(raised("raise ValueError('the cargo')", ending.__file__)) == FAILED
     told = capsys.readouterr().err
     assert told.startswith("fleet: the job failed:\nTraceback") and "ValueError: the cargo" in told
+
+
+def test_an_installed_package_is_a_persons_code_and_torch_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    packages = Path(sysconfig.get_path("purelib"))
+    for file, theirs in ((packages / "networks" / "tall.py", True), (Path(torch.__file__), False)):
+        failed(raised("raise ValueError('too tall')", str(file)))
+        assert ("Traceback" not in capsys.readouterr().err) == theirs, file
