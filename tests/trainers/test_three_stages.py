@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 2
+STEPS = 5
 
 
 @pytest.fixture(scope="module")
