@@ -21,6 +21,7 @@ from fleet.commands.arguments import (
     start_of,
 )
 from fleet.commands.ending import mendable
+from fleet.machine.standard_output import others_on_standard_error
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,7 @@ def plan(
 
     from fleet.spec import load
 
-    with mendable():
+    with mendable(), others_on_standard_error():
         shape, begin = cluster_shape(cluster), start_of(start)
         loaded = load(spec, changes_of(trainers, preprocessors, policy, settings))
         from fleet.run.dry_run import make_plan

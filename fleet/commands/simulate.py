@@ -47,6 +47,7 @@ from fleet.commands.simulate_search import (
     simulate_search,
 )
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
+from fleet.machine.standard_output import others_on_standard_error
 
 if TYPE_CHECKING:
     from fleet.simulator.comparing.comparison import Comparison
@@ -235,7 +236,7 @@ def _played(comparison: Comparison, processes: int, jobs: int) -> list[Simulatio
     from fleet.simulator.comparing.comparison import SimulationFailed, compare
 
     try:
-        with _Ending() as ending, _progress(len(comparison.cases) * jobs) as progress:
+        with _Ending() as ending, others_on_standard_error(), _progress(len(comparison.cases) * jobs) as progress:
             return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
         end(FAILED, str(error))

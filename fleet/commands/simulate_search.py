@@ -13,6 +13,7 @@ import typer
 
 from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
+from fleet.machine.standard_output import others_on_standard_error
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,7 +79,8 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         record = read_search(options.run)
         cases, costs = _cases(record, options), _costs(record, options)
         try:
-            found = [play(record, case, costs) for case in cases]
+            with others_on_standard_error():
+                found = [play(record, case, costs) for case in cases]
         except SimulationFailed as error:
             end(FAILED, str(error))
         except KeyboardInterrupt:
