@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from traceback import format_exception_only
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.operators import OperatorsSeen
 from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.step.compute import UnfitLoss, backward
 from trainers.task.parts import is_parted, rules_of
-from trainers.task.task import move
+from trainers.task.step_options import StepOptions
+from trainers.task.task import loss_of, move
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
@@ -36,6 +39,7 @@ class Size:
     It and `operations` (floating point operations of forward and backward, a sample) are None where the model cannot be
     run on the meta device.
     `nondeterministic`: operators, forward and backward, that torch refuses on GPUs for the sake of equal bits.
+    `unfit`: what it will, or may, fail with at its first step; "": nothing that is known.
     """
 
     parameters: int
@@ -47,6 +51,7 @@ class Size:
     operations: float | None
     nondeterministic: tuple[str, ...] = ()
     pinned_bytes: int = 0
+    unfit: str = ""
 
     def device_bytes(self, workers: int) -> int:
         """Memory of an accelerator that runs `workers` virtual workers.
@@ -95,15 +100,15 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     spare_compiler(TorchDispatchMode.__subclasses__())
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
-    saved, operations, seen = _SavedBytes(), None, OperatorsSeen()
+    saved, operations, seen, unfit = _SavedBytes(), None, OperatorsSeen(), ""
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():
             operations = _run_once(task, model, layout, saved, seen) / task.batch_size
             for optimizer in optimizers:
                 optimizer.step()
-    except (Exception, SystemExit):
-        operations = None
+    except (Exception, SystemExit) as error:
+        operations, unfit = None, _unfit(task, error)
     trained = [p for p in model.parameters() if p.requires_grad]
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -123,6 +128,7 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
         nondeterministic=tuple(seen.names),
+        unfit=unfit,
     )
 
 
@@ -132,10 +138,21 @@ def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBy
     batch = move(largest_collated(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
     with FlopCounterMode(display=False) as counter, seen, hooks:
-        losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [task.loss(model, batch)]
+        losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [loss_of(task, model, batch)]
         for loss in losses:
-            loss.backward()
+            backward(loss)
     return float(counter.get_total_flops())
+
+
+def _unfit(task: Any, error: BaseException) -> str:
+    """What a job will fail with that failed without data; "" where that may come of there being none."""
+    if isinstance(error, UnfitLoss):
+        return f"will fail at its first step: {error}"
+    said = format_exception_only(error)[0].rstrip()
+    of_no_data = isinstance(error, NotImplementedError) or "meta" in said.lower()
+    if of_no_data or StepOptions.of(task).autocast:  # here it ran without
+        return ""
+    return f"may fail at its first step, as it does without data: {said}"
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
@@ -156,13 +173,14 @@ def _pinned(parameters: Sequence[Tensor]) -> int:
 
 
 def refused_on(device: str, job: str, size: Size) -> list[str]:
-    """What torch will refuse of a job on a kind of device, in a sentence; nothing on CPUs."""
-    if device.partition(":")[0] == "cpu" or not size.nondeterministic:
-        return []
-    return [
-        f"job {job} uses {', '.join(size.nondeterministic)}: torch has no deterministic form of this on GPUs and will "
-        "refuse it at the first step; replace it, or set resources.device to cpu"
-    ]
+    """What will be refused of a job on a kind of device at its first step, a sentence each."""
+    texts = [f"job {job} {size.unfit}"] if size.unfit else []
+    if device.partition(":")[0] != "cpu" and size.nondeterministic:
+        texts.append(
+            f"job {job} uses {', '.join(size.nondeterministic)}: torch has no deterministic form of this on GPUs and "
+            "will refuse it at the first step; replace it, or set resources.device to cpu"
+        )
+    return texts
 
 
 def assumed_rate(size: Size, device: str) -> float:

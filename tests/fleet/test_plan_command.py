@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -171,6 +173,46 @@ def test_operators_that_gpus_refuse_are_found_without_one(layer: nn.Module, refu
     found = refused_on("cuda", "a", size)
     assert len(found) == 1 and "job a uses adaptive_max_pool2d_backward" in found[0]
     assert refused_on("cpu", "a", size) == [] and refused_on("cuda", "a", replace(size, nondeterministic=())) == []
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        (lambda model, batch: model(batch[0]), "will fail at its first step: the loss is a tensor of shape (2, 5)"),
+        (lambda model, batch: model(batch[0]).detach().sum(), "will fail at its first step: the loss does not depend"),
+        (
+            lambda model, batch: model(batch[0][:, 1:]).sum(),
+            "may fail at its first step, as it does without data: Runt",
+        ),
+        (lambda model, batch: model(batch[2]).sum(), "as it does without data: IndexError: tuple index out of range"),
+        (lambda model, batch: model(batch[0]).sum().item() or 0.5, ""),  # nobody knows: here are no numbers
+        (lambda model, batch: model(batch[0][batch[0] > 0]).sum(), ""),
+        (lambda model, batch: model(batch[0]).sum(), ""),
+    ],
+)
+def test_what_fails_at_the_first_step_is_found_without_training(loss: Callable[..., Any], told: str) -> None:
+    class Lossy(_Task):
+        batch_size = 2
+
+        def model(self) -> nn.Module:
+            return nn.Linear(4, 5)
+
+        def loss(self, model: nn.Module, batch: Any) -> Any:
+            return loss(model, batch)
+
+    size = size_of(Lossy(), SampleLayout((4,), "float32"))
+    assert told in size.unfit and bool(size.unfit) == bool(told)
+    expected = [f"job a {size.unfit}"] if told else []
+    assert refused_on("cpu", "a", size) == refused_on("cuda", "a", size) == expected
+
+
+def test_nothing_is_said_of_what_autocast_may_mend() -> None:
+    class Narrow(_Task):
+        autocast: str | None = None
+
+    assert "may fail at its first step" in size_of(Narrow(), SampleLayout((3, 5), "float32")).unfit
+    Narrow.autocast = "bfloat16"
+    assert size_of(Narrow(), SampleLayout((3, 5), "float32")).unfit == ""
 
 
 def test_memory_problems_name_jobs_and_mends() -> None:
