@@ -148,7 +148,7 @@ def _unfit(task: Any, error: BaseException) -> str:
     """What a job will fail with that failed without data; "" where that may come of there being none."""
     if isinstance(error, UnfitLoss):
         return f"will fail at its first step: {error}"
-    said = format_exception_only(error)[0].rstrip()
+    said = format_exception_only(error)[0].strip().split("\n")[0]
     of_no_data = isinstance(error, NotImplementedError) or "meta" in said.lower()
     if of_no_data or StepOptions.of(task).autocast:  # here it ran without
         return ""
