@@ -184,25 +184,31 @@ def _killed(way: str, folder: Path, unbroken: Searched, notes: Notes) -> tuple[i
 
 
 def _bars(found: Mapping[str, Sequence[Searched]]) -> list[Bar]:
+    targets = _targets(found)
     bars = [
         each
         for own in (FLEET, SYNCHRONOUS)
         for way in PEERS
         if found.get(own) and found.get(way)
-        for each in _against(NAMES[own], found[own], NAMES[way], found[way])
+        for each in _against(NAMES[own], found[own], NAMES[way], found[way], targets)
     ]
     mine = [each for own in (FLEET, SYNCHRONOUS) for each in found.get(own, [])]
     twice = sum(each.twice for each in mine)
     return [*bars, bar("epochs that fleet trained twice", twice, "0", bool(mine) and not twice)]
 
 
-def _against(name: str, mine: Sequence[Searched], other: str, theirs: Sequence[Searched]) -> list[Bar]:
-    """How long one of fleet's ways takes beside another library's, and how good its best network is."""
+def _against(
+    name: str, mine: Sequence[Searched], other: str, theirs: Sequence[Searched], targets: Sequence[float]
+) -> list[Bar]:
+    """How long one of fleet's ways takes beside another library's, whole and to the target; and how good it gets."""
     ratios = [one.wall / each.wall for one, each in zip(mine, theirs)]
     ratio = statistics.median(ratios)
+    to_target = [one.to(target)[0] / each.to(target)[0] for one, each, target in zip(mine, theirs, targets)]
+    sooner = statistics.median(to_target)
     better = statistics.mean(one.best - each.best for one, each in zip(mine, theirs))
     return [
         median_bar(f"{name}: wall seconds over those of {other}", ratios, "< 1", ratio < 1),
+        median_bar(f"{name}: wall seconds to the target over those of {other}", to_target, "< 1", sooner < 1),
         bar(
             f"{name}: best accuracy less that of {other}, mean",
             round(better, 4), f">= -{TOLERANCE:g}", better >= -TOLERANCE,
@@ -221,12 +227,14 @@ def _kill_bars(killed: Mapping[str, tuple[int, Searched, bool] | None]) -> list[
     ]
 
 
+def _targets(found: Mapping[str, Sequence[Searched]]) -> list[float]:
+    """By seed, an accuracy that all searches reach."""
+    seeds = min((len(each) for each in found.values()), default=0)
+    return [NEARLY * min(each[seed].best for each in found.values()) for seed in range(seeds)]
+
+
 def _table(found: Mapping[str, Sequence[Searched]], title: str) -> dict[str, Any]:
-    counts = [len(each) for each in found.values()]
-    targets = [
-        NEARLY * min(each[seed].best for each in found.values()) for seed in range(min(counts, default=0))
-    ]  # fmt: skip
-    rows = []
+    targets, rows = _targets(found), []
     for way, ended in found.items():
         reached = [each.to(target) for each, target in zip(ended, targets)]
         columns: list[list[float]] = [
