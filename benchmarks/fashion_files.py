@@ -16,6 +16,7 @@ from preprocess.sources.idx import read_idx
 
 SPEC = Path(__file__).resolve().parents[1] / "examples" / "fashion.yaml"
 COUNTS = {"train": 60_000, "held_out": 10_000}
+FASHION = "Fashion-MNIST"
 SIDE, CLASSES = 28, 10
 CHUNK = 1000
 NOISE = 40.0
@@ -32,7 +33,7 @@ def fashion_files(folder: Path, counts: dict[str, int] | None = None) -> tuple[F
         Part -> "images" and "labels" -> path; and what they are, for people.
     """
     if counts is None and is_fashion_there():
-        return _published(), "Fashion-MNIST"
+        return _published(), FASHION
     written = {part: _write(folder, part, count) for part, count in (counts or COUNTS).items()}
     return written, "pictures drawn in Fashion-MNIST's shapes"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 import traceback
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +27,11 @@ def raised_in(error: BaseException) -> str:
 
 
 def _is_a_persons(filename: str) -> bool:
-    torch = find_spec("torch")
-    beneath = ("<", *(f"{folder}{os.sep}" for folder in (torch and torch.submodule_search_locations) or ()))
     standard = filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
-    return not standard and not filename.startswith(beneath)
+    return not standard and not filename.startswith(("<", *_torch()))
+
+
+@cache
+def _torch() -> tuple[str, ...]:
+    found = find_spec("torch")
+    return tuple(f"{folder}{os.sep}" for folder in (found and found.submodule_search_locations) or ())
