@@ -16,6 +16,7 @@ from tests.run.test_lost_ranks import kill_one
 
 WIDE = {"name": "trainers.zoo:CNN", "arguments": {"widths": [1024], "classes": CLASSES}}
 """So slow on one device of any machine that more are better, by the rates that the spec gives for them."""
+STEEP = {1: 1000.0, 2: 3000.0, 3: 9000.0}  # whatever training tells of one device, or of two, more are better
 EPOCHS = {"short": 1, "mlp": 2, "cnn": 4}
 LONG = {"mlp": 12, "cnn": 12}
 ON_RIG = {"trainers": 1, "device": "auto", "ring_samples": 128, "slot_samples": 8}
@@ -33,7 +34,7 @@ def uneven(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Networks that end at different times, so that those that go on get the devices; a CPU has trained them."""
     jobs = [mlp("short"), mlp(), cnn(model=WIDE)]
     jobs = [{**job, "virtual_workers": 3, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
-    made = write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, resources=ON_RIG, rates={1: 1000.0, 2: 1900.0})
+    made = write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, resources=ON_RIG, rates=STEEP)
     train_on_a_cpu(rig, made)
     return made
 
