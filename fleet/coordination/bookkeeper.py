@@ -177,7 +177,7 @@ def _change_trial(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "search" if line["kind"] in ("start", "resume"):
             ledger.added(ledger.jobs[job].limited(line["end"]))
         case "ahead":
-            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=not line.get("sure", False)))
+            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=not (line.get("sure") or line.get("probable"))))
         case "further":
             record = ledger.jobs[job]
             ledger.added(replace(record, state=record.state.changed(further=line["epochs"])))

@@ -49,10 +49,8 @@ class MetricsFile:
 
     def drop(self, job: str, epoch: int) -> None:
         """Take out the rows of all epochs of a job after this one: they were taken back."""
-        gone = [key for key in self._rows if key[0] == job and int(key[1]) > epoch]
-        for key in gone:
-            del self._rows[key]
-        self._stale = self._stale or bool(gone)
+        while self._rows.pop((job, str(epoch + 1)), None) is not None:
+            self._stale, epoch = True, epoch + 1
         if self._stale:
             self._write()
             self._stale = False

@@ -169,7 +169,7 @@ _OF_KIND: dict[str, Check] = {
     "own_trial.value": _or_null(_finite),
     "search.values": _mapping,
     "ahead.values": _or_null(_mapping),
-    "ahead.sure": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("ahead.sure", "ahead.probable"), lambda value: isinstance(value, bool)),
     "search.copy": _mapping,
     "search.cost": _positive,
     "result.value": _or_null(_number),

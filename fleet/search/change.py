@@ -17,6 +17,7 @@ class Change:
         time: virtual.
         width: virtual slots; where there are fewer, segments under way are not cut short.
         trials: how many trials there may be in all.
+        planned: how many trials the rule reckons with from then on, where that is not `trials`; see `Search`.
         epochs: how many epochs all trials together may train.
         over: whether the search ends then, with whatever is under way; False: one that ended so goes on.
         own: how a trial that a person trains stands from then on; its number is `OWN_TRIALS` or more.
@@ -31,6 +32,7 @@ class Change:
     epochs: int | None = None
     over: bool | None = None
     own: Record | None = None
+    planned: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("width", "trials", "epochs"):

@@ -11,9 +11,9 @@ from fleet.search.stopping.rule import StoppingRule
 def is_closing(rule: StoppingRule, needed: Iterable[Segment], new: range, devices: int) -> bool:
     """Whether the last of its trials may be the last to end, if others go on before it.
 
-    That holds at all times where trials wait for each other. Else, on M devices all that is left takes W / M, of which
-    the first segments of the new trials are F / M. If these come first, the last new trial is at the end of its own
-    after F / M, and may go on from there to the last rung, C in all. So it is time for them once
+    On M devices all that is left takes W / M, of which the first segments of the new trials are F / M. If these come
+    first, the last new trial is at the end of its own after F / M, and may go on from there to the last rung, C in all.
+    So it is time for them once
 
         W - F <= C M,
 
@@ -25,7 +25,7 @@ def is_closing(rule: StoppingRule, needed: Iterable[Segment], new: range, device
         new: the trials that have not begun.
         devices: M.
     """
-    if rule.waits or not new:
+    if not new:
         return True
     first = rule.first(0)
     longest = first.end + rule.after(first)

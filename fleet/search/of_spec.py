@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from fleet.search.sampling.chosen import sampler_of
 from fleet.search.sampling.explored import Explorer
 from fleet.search.search import Costs, Search
@@ -65,5 +63,6 @@ def rule_of(asked: SearchSpec, seed: int) -> StoppingRule:
         return Median(asked.epochs, stopping.grace, stopping.least)
     if stopping.synchronous:
         return SynchronousHalving(asked.rungs, stopping.eta)
-    kinds: Mapping[str, Callable[..., StoppingRule]] = {"halving": Halving, "hyperband": Hyperband}
-    return kinds[stopping.name](asked.rungs, stopping.eta)
+    if stopping.name == "hyperband":
+        return Hyperband(asked.rungs, stopping.eta)
+    return Halving(asked.rungs, stopping.eta, stopping.confidence)

@@ -45,6 +45,7 @@ class Search:
         trials: how many trials there may be; None: as many as `epochs` allow.
         epochs: how many epochs all trials together may train; the search ends at the first segment that is too long.
         maximise: whether a greater value is better, of several metrics one for each; the first decides.
+        planned: how many trials the rule reckons with, where that is not `trials`, as not all are there to be replayed.
 
     Raises:
         ValueError: nothing bounds the search, or a bound cannot be.
@@ -59,13 +60,14 @@ class Search:
         trials: int | None = None,
         epochs: int | None = None,
         maximise: bool | Sequence[bool] = False,
+        planned: int | None = None,
     ) -> None:
         if trials is None and epochs is None:
             raise ValueError("a search without an end: give it trials or epochs")
         self._rule, self._sampler, self._costs = rule, sampler, costs
         directions = [maximise] if isinstance(maximise, bool) else maximise
         self._sign, *self._signs = (-1.0 if more else 1.0 for more in directions)
-        self._width, self._most_trials, self._most_epochs = width, trials, epochs
+        self._width, self._most_trials, self._most_epochs, self._planned = width, trials, epochs, planned or trials
         self.clock = 0
         self.decisions: list[Decision] = []
         self._begun = 0  # trials
@@ -124,6 +126,17 @@ class Search:
         fresh = self._fresh() if self.is_closing(devices) else ()
         found = chain(self._rule.sure(self._most_trials), fresh)
         return (segment for segment in found if self._may_be_ahead(segment))
+
+    def probable(self) -> Iterator[Segment]:
+        """What it will very likely want of trials that pause, and is better trained before new ones."""
+        if self._may_end_before() or self._most_trials is None:
+            return iter(())
+        found = (segment for segment in self._rule.probable(self._most_trials) if self._may_be_ahead(segment))
+        return filter(self.is_promising, found)
+
+    def is_promising(self, segment: Segment) -> bool:
+        """Whether a segment of a trial that paused, which trains ahead, is likelier to be wanted than of any other."""
+        return self._most_trials is not None and self._rule.is_promising(segment, self._most_trials)
 
     def further(self, segment: Segment) -> int:
         """Epochs that may follow on a segment, of its own trial or of others that its result lets go on."""
@@ -324,6 +337,7 @@ class Search:
         self.clock = self.clock if self._closed else max(self.clock, change.time)
         self._width = change.width or self._width
         self._most_trials = change.trials or self._most_trials
+        self._planned = change.planned or change.trials or self._planned
         self._most_epochs = change.epochs or self._most_epochs
         self._closed = self._closed if change.over is None else change.over
         if change.own is not None:
@@ -344,7 +358,7 @@ class Search:
         """Give free slots something to train."""
         while not self._closed and len(self._under_way) < self._width:
             may_begin = self._most_trials is None or self._begun < self._most_trials
-            segment = self._held or self._rule.next(self._begun if may_begin else None)
+            segment = self._held or self._rule.next(self._begun if may_begin else None, self._planned)
             if segment is None:
                 return
             length = segment.end - segment.start

@@ -13,7 +13,7 @@ from fleet.spec.values import Count, Section, written_alone
 _RULES = Literal["none", "halving", "hyperband", "median", "population"]
 _KEYS_OF_RULES = {
     "none": (),
-    "halving": ("eta", "rungs", "synchronous"),
+    "halving": ("eta", "rungs", "confidence", "synchronous"),
     "hyperband": ("eta", "rungs"),
     "median": ("grace", "least"),
     "population": ("interval", "quantile", "resample", "perturb", "synchronous"),
@@ -43,6 +43,7 @@ def _rising(rungs: tuple[int, ...]) -> tuple[int, ...]:
 Rule = Annotated[_RULES, BeforeValidator(lambda value: known_name(value, get_args(_RULES), "stopping rule"))]
 Eta = Annotated[int, Strict(), Field(ge=2, le=1000)]
 Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
+Confidence = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Factors = tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=1, lt=1000)]]
 Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
@@ -65,6 +66,13 @@ class Stopping(Section):
         description="The epochs after which trials are compared, the last of them the epochs of a whole trial; null: "
         "1, `eta`, `eta` x `eta` and so on, up to the job's `stop.epochs`.",
         examples=[[1, 3, 9]],
+    )
+    confidence: Confidence = Field(
+        default=0.99,
+        description="With `halving` of so many `trials`, and while there are new ones, a trial goes on from a rung "
+        "only if it is this likely to be among the best 1/`eta` of all that will come there. 0: if it is one of the "
+        "best of those that are known, as in ASHA. With `synchronous` all are known.",
+        examples=[0.0],
     )
     synchronous: StrictBool = Field(
         default=False,

@@ -19,6 +19,6 @@ def test_one_device_and_sixty_four_decide_the_same(sampler: str, stopping: str) 
     assert len({in_order.values(trial)["model.arguments.dropout"] for trial in range(30)}) == 30
     for seed, devices in enumerate((1, 64)):
         found = search_of(spec, cost)
-        assert train_on(found, value, devices, seed) > 3
+        assert train_on(found, value, devices, seed) > 2
         assert (found.digest(), found.best()) == (in_order.digest(), in_order.best())
         assert found.decisions == in_order.decisions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
@@ -14,6 +15,10 @@ from trainers.state.way_back import drop_way_back, go_back, keep_way_back
 
 _SURE_FOR_EACH = 8
 """So many jobs may wait for each device, and what is not needed yet is still added to them."""
+_OPEN_FOR_EACH = 2
+"""So many trials may be ahead of what is decided for each device, and others still begin to be as they probably will
+be wanted.
+"""
 NOTHING_MORE = ("stopped", "failed", "done")
 
 
@@ -51,9 +56,10 @@ class Ahead:
     """Trials that train ahead of need, an epoch at a time, each on as few devices as it runs on.
 
     What needs devices takes them at once (see `fleet.scheduling.policies.what_is_left`). What is not needed yet, but
-    surely will be, trains as if it were, to its end. Decisions do not depend on any of this. A trial that turns out to
-    be wanted is gone on with from where it stands. Of one that is not, the checkpoint of its last wanted epoch becomes
-    the newest again, when the search wants no more of it.
+    surely will be, trains as if it were, to its end; what very probably will be does so an epoch at a time. It goes
+    before new trials, as it began before them, as long as little of it turns out to be for nothing. Decisions do not
+    depend on any of this. A trial that turns out to be wanted is gone on with from where it stands. Of one that is not,
+    the checkpoint of its last wanted epoch becomes the newest again, when the search wants no more of it.
 
     Args:
         search: what is likely.
@@ -72,11 +78,14 @@ class Ahead:
     ) -> None:  # fmt: skip
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
         self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
+        self._probable: set[int] = set()  # trials that train so, or wait for it
+        self._likeliest: tuple[Segment, ...] | None = None  # of those that might, until the search knows more
         self._sure = {segment for segment in sure if segment in self._beyond.get(segment.trial, ())}
         self._untold = set(self._beyond)  # those that may soon have come to the end of a segment
         self._decided = set(self._beyond)  # those on which the search has decided since they were looked at
         self._risks: dict[int, int] = {}  # trial -> epochs, see `_at_risk`; of all of them together:
         self._risk = 0
+        self._lost, self._counted = 0, 0  # epochs of which not much is hoped, after so many decisions
         self._refused: set[int] = set()
         self.unwanted: set[str] = set()
         self.unused = unused  # epochs of all withdrawals
@@ -109,9 +118,14 @@ class Ahead:
         pauses = job is not None and job.status == "pending" and job.is_paused
         return [] if pauses and job is not None and untold and job.epoch < untold[0].end else untold
 
+    def told(self) -> None:
+        """The search has learnt a result."""
+        self._likeliest = None
+
     def decided(self, trial: int) -> None:
         """The search has decided on a trial."""
         self._decided.add(trial)
+        self._likeliest = None
 
     def wanted(self, trial: int) -> None:
         """The search wants now what a trial has trained, or trains, ahead."""
@@ -127,6 +141,7 @@ class Ahead:
             self._tell(segments[-1], self._next_epoch(trial))
         else:
             del self._beyond[trial]
+            self._probable.discard(trial)
         self._note_risk(trial)
 
     def is_beyond(self, trial: int) -> bool:
@@ -141,11 +156,13 @@ class Ahead:
         """
         if not self._search.is_over:
             self._begin_sure(admit)
+            self._begin_probable(admit)
         idle = 0 if self._search.is_over else self._idle()
         if idle < 1 and not self._beyond:
             return
         likely = [segment for segment in self._search.ahead(self._books.ledger.cluster.size) if self._may(segment)]
-        self._let_wait({segment.trial for segment in likely})
+        ahead = {trial for trial in self._untold if self._is_only_ahead(trial)}
+        self._let_wait(ahead - {segment.trial for segment in likely})
         for segment in likely:
             if idle > 0 and not self._is_under_way(segment.trial) and self._issue(segment, admit):
                 idle -= 1
@@ -160,10 +177,49 @@ class Ahead:
         for segment in self._search.sure(ledger.cluster.size):
             if segment not in self._sure and self._may(segment) and self._begin(segment, admit):
                 self._sure.add(segment)
+                self._probable.discard(segment.trial)
                 self._tell(segment, segment.end)
                 room -= 1
             if room < 1:
                 return
+
+    def _begin_probable(self, admit: Callable[[int], bool]) -> None:
+        """Let train what will very probably be wanted, an epoch each."""
+        found = [] if self._is_too_much_lost() else self._probably()
+        unlikely = self._probable - {segment.trial for segment in found}
+        self._probable -= unlikely
+        self._let_wait(unlikely)
+        for segment in found:
+            if not self._is_under_way(segment.trial) and self._begin(segment, admit):
+                self._probable.add(segment.trial)
+                self._tell(segment, self._books.ledger.jobs[self._name(segment.trial)].epoch + 1)
+
+    def _probably(self) -> list[Segment]:
+        """What will probably be wanted, as much as there are devices."""
+        size = self._books.ledger.cluster.size
+        may_more = len(self._risks) < _OPEN_FOR_EACH * size
+        if self._likeliest is None:
+            self._likeliest = tuple(islice(self._search.probable(), _OPEN_FOR_EACH * size))
+        may = (each for each in self._likeliest if self._may(each) and each not in self._sure)
+        return list(islice((each for each in may if may_more or each.trial in self._risks), size))
+
+    def _is_too_much_lost(self) -> bool:
+        """Whether more than may be was trained for nothing, or of trials that are promising no more."""
+        self._count_lost()
+        return self.unused + self._lost > self._limits.share * self._search.least_epochs(self._limits.sure)
+
+    def _count_lost(self) -> None:
+        """Count again what will hardly be wanted, when a part more is decided: with many trials that takes long."""
+        decided = len(self._search.decisions)
+        if decided > self._counted + self._counted // 16:
+            self._counted, self._lost = decided, sum(map(self._lost_of, self._risks))
+
+    def _lost_of(self, trial: int) -> int:
+        """Epochs of a trial that were trained at a risk, and will hardly be wanted."""
+        until = self._books.ledger.jobs[self._name(trial)].until or 0
+        at_risk = (each for each in self._beyond[trial] if each.start and each not in self._sure)
+        bad = (each for each in at_risk if not self._search.is_promising(each))
+        return sum(max(0, min(until, each.end) - each.start) for each in bad)
 
     def take_back(self, in_memory: Callable[[], bool]) -> list[int]:
         """Take back what was trained of trials of which the search wants no more; returns which were.
@@ -198,7 +254,9 @@ class Ahead:
         if not segment.start and self._limits.sure:
             return True
         least = self._search.least_epochs(self._limits.sure)
-        return may_train_ahead(self._limits.share, least, self.unused, self._useful, self._risk)
+        self._count_lost()
+        unused = self.unused + self._lost
+        return may_train_ahead(self._limits.share, least, unused, self._useful, self._risk - self._lost)
 
     def _note_risk(self, trial: int) -> None:
         """Epochs of a trial are wanted, are taken back, or begin."""
@@ -216,12 +274,17 @@ class Ahead:
                 wanted = segment.end
         return 0 if job is None or job.until is None else max(0, job.until - wanted)
 
-    def _let_wait(self, likely: set[int]) -> None:
+    def _is_only_ahead(self, trial: int) -> bool:
+        job = self._books.ledger.jobs.get(self._name(trial))
+        return job is not None and job.state.ahead
+
+    def _let_wait(self, unlikely: Iterable[int]) -> None:
         """Trials that are no longer likely do not begin to train."""
         ledger = self._books.ledger
-        waiting = {job.name: job for job in ledger.unfinished if job.state.ahead and job.name not in ledger.running}
-        for trial in [trial for trial in sorted(self._untold - likely) if self._name(trial) in waiting]:
-            self._tell(self._beyond[trial][-1], waiting[self._name(trial)].epoch)
+        for trial in sorted(unlikely):
+            job = ledger.jobs[self._name(trial)]
+            if job.waits and job.name not in ledger.running and trial in self._beyond:
+                self._tell(self._beyond[trial][-1], job.epoch)
 
     def _idle(self) -> int:
         """How many devices nobody needs: none while somebody who is needed waits for some."""
@@ -240,6 +303,7 @@ class Ahead:
         """Let a trial train one epoch of the segment; False: it cannot, or too much would be for nothing."""
         if not self._is_within_share(segment) or not self._begin(segment, admit):
             return False
+        self._probable.discard(segment.trial)
         self._tell(segment, self._books.ledger.jobs[self._name(segment.trial)].epoch + 1)
         return True
 
@@ -267,7 +331,7 @@ class Ahead:
         values = None if segment.trial < self._search.begun else dict(self._search.values(segment.trial))
         self._books.record(
             "ahead", job=self._name(segment.trial), trial=segment.trial, start=segment.start, end=segment.end,
-            epoch=epoch, sure=segment in self._sure, values=values,
+            epoch=epoch, sure=segment in self._sure, probable=segment.trial in self._probable, values=values,
         )  # fmt: skip
         self._note_risk(segment.trial)
 
@@ -280,6 +344,7 @@ class Ahead:
         begun, job = self._beyond.pop(trial), self._books.ledger.jobs[name]
         wanted = begun[0].start
         self._sure.difference_update(begun)
+        self._probable.discard(trial)
         self._note_risk(trial)
         if not wanted:  # it has not begun, and will not in these bounds
             return

@@ -181,6 +181,7 @@ class Searching:
         told = {"further": further} if further else {}
         self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value, **told)
         self._search.tell(segment.trial, segment.end, value, further)
+        self._ahead.told()
         return True
 
     def _carry_out(self, admit: Admit) -> None:

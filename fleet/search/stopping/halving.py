@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fleet.search.segment import Segment, Verdict
+from fleet.search.stopping.chances import LikelyRanks, Probable
 from fleet.search.stopping.ranking import Ranking
 
 
@@ -13,21 +14,25 @@ class Halving:
     """A trial goes on from a rung once it is among the best 1/eta of those that are known there.
 
     A trial pauses at each rung. A free slot takes the highest promotion there is, otherwise a new trial (Algorithm 2).
+    With `confidence`, and while there are new trials, one goes on only if it is this likely to be among the best 1/eta
+    of all that will come to its rung (`chance_of_best`). So few go on that only looked good early, and no slot waits.
 
     Args:
         rungs: epochs, ascending; the last is the most that a trial trains.
         eta: of how many trials one goes on, 2 or more.
+        confidence: below 1; 0: Algorithm 2.
     """
 
-    waits = False
-
-    def __init__(self, rungs: Sequence[int], eta: int) -> None:
+    def __init__(self, rungs: Sequence[int], eta: int, confidence: float = 0.0) -> None:
         self._rungs, self._eta = tuple(rungs), eta
+        self._likely_ranks = LikelyRanks(eta, confidence) if confidence else None
         self._level = {epoch: level for level, epoch in enumerate(self._rungs)}
         self._known = [Ranking() for _ in self._rungs]
         self._heard = [Ranking() for _ in self._rungs]
+        self._probable = Probable(self._heard, eta)
         self._early: list[dict[int, float]] = [{} for _ in self._rungs]  # losses that have arrived, and are not known
         self._gone: list[set[int]] = [set() for _ in self._rungs]  # trials that have gone on from each
+        self._ranks: tuple[int, list[int]] | None = None  # trials, and `_sure_ranks` until something changes
         self._came = [0 for _ in self._rungs]  # those that have, and have arrived at the next one, which this is
 
     def first(self, trial: int) -> Segment:
@@ -36,27 +41,40 @@ class Halving:
 
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
         """Rank the trial at its rung."""
-        level = self._level[epoch]
+        level, self._ranks = self._level[epoch], None
         self._known[level].add(trial, loss)
         self._early[level].pop(trial, None)
         if loss is None:
             return "fail"
         return "done" if epoch == self._rungs[-1] else "pause"
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """The highest promotion, otherwise the new trial."""
+        if self._likely_ranks is not None and fresh is not None and trials is not None:
+            return self._confident(self._likely_ranks, trials) or self.first(fresh)
         return self.promotion() or (None if fresh is None else self.first(fresh))
 
     def promotion(self) -> Segment | None:
         """The best trial that may go on from the highest rung that has one."""
         for level in reversed(range(len(self._rungs) - 1)):
-            ranking = self._known[level]
-            for trial in ranking.best_left(len(ranking) // self._eta):
-                ranking.take(trial)
-                self._gone[level].add(trial)
-                self._came[level + 1] += self._heard[level + 1].has(trial)
-                return self._onward(trial, level)
+            for trial in self._known[level].best_left(len(self._known[level]) // self._eta):
+                return self._go_on(trial, level)
         return None
+
+    def _confident(self, ranks: LikelyRanks, trials: int) -> Segment | None:
+        """The best trial that is likely enough to be among the best, at the highest rung that has one."""
+        for level in reversed(range(len(self._rungs) - 1)):
+            for trial in self._known[level].best_left(ranks.of(level, len(self._known[level]), trials)):
+                return self._go_on(trial, level)
+        return None
+
+    def _go_on(self, trial: int, level: int) -> Segment:
+        """Let a trial go on from a rung."""
+        self._ranks = None
+        self._known[level].take(trial)
+        self._gone[level].add(trial)
+        self._came[level + 1] += self._heard[level + 1].has(trial)
+        return self._onward(trial, level)
 
     def highest(self) -> int | None:
         """The epochs of the rung from which `promotion` would be; None: there is none."""
@@ -71,6 +89,7 @@ class Halving:
         level = self._level.get(epoch)
         if level is None:
             return
+        self._ranks = None
         self._heard[level].add(trial, loss)
         self._early[level][trial] = math.inf if loss is None else loss
         if level:
@@ -89,13 +108,23 @@ class Halving:
             for trial in ranking.best_left(quota):
                 yield self._onward(trial, level)
 
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """Those that would go on by one rung (`fleet.search.stopping.chances.Probable`)."""
+        return (self._onward(*each) for each in self._probable.onward(trials))
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """Whether its trial is, at the rung where it begins."""
+        return self._probable.is_promising(segment.trial, self._level[segment.start], trials)
+
     def sure(self, trials: int) -> Iterator[Segment]:
         """Trials that will be among the best 1/eta of a rung when all have come that may come there.
 
         Of N trials at a rung the best N // eta go on, at least. Above the first rung nobody knows N; as it grows by
         one, so may the rank of a trial, and N // eta by less. So the most that may come are the worst that can be.
         """
-        ranks = self._sure_ranks(trials)
+        if self._ranks is None or self._ranks[0] != trials:
+            self._ranks = trials, self._sure_ranks(trials)
+        ranks = self._ranks[1]
         for level in reversed(range(len(ranks))):
             for trial in self._heard[level].best_left(ranks[level]):
                 if trial not in self._gone[level] and self._comes(trial, level, ranks):

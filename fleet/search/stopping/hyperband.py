@@ -20,8 +20,6 @@ class Hyperband:
         eta: of how many trials one goes on, 2 or more.
     """
 
-    waits = False
-
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._brackets = [Halving(rungs[start:], eta) for start in range(len(rungs))]
         halvings = range(len(rungs) - 1, -1, -1)  # of each bracket
@@ -39,7 +37,7 @@ class Hyperband:
         """Rank the trial in its bracket."""
         return self._brackets[self.bracket(trial)].report(trial, epoch, loss)
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """The longest trained of the brackets' promotions, otherwise the new trial."""
         waiting = [bracket.highest() for bracket in self._brackets]
         ready = [(-rung, number) for number, rung in enumerate(waiting) if rung is not None]
@@ -64,6 +62,17 @@ class Hyperband:
             for segment in bracket.likely(None if trials is None else self._share(number, trials))
         ]
         return iter(sorted(found, key=lambda segment: -segment.start))
+
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """What is probable in each bracket, the longest trained first."""
+        brackets = enumerate(self._brackets)
+        found = [segment for number, each in brackets for segment in each.probable(self._share(number, trials))]
+        return iter(sorted(found, key=lambda segment: -segment.start))
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """Whether its trial is, in its bracket."""
+        number = self.bracket(segment.trial)
+        return self._brackets[number].is_promising(segment, self._share(number, trials))
 
     def sure(self, trials: int) -> Iterator[Segment]:
         """What is sure in each bracket, the longest trained first."""

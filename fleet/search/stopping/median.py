@@ -49,7 +49,7 @@ class Median(ToTheEnd):
             return "done"
         return "stop" if worse else None
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """A trial that goes on, otherwise the new one."""
         return self._ready.pop(0) if self._ready else None if fresh is None else self.first(fresh)
 

@@ -30,7 +30,7 @@ class Population(ToTheEnd):
         self, epochs: int, interval: int, quantile: float, explorer: Explorer, synchronous: bool = False
     ) -> None:
         super().__init__(epochs, min(interval, epochs))
-        self._quantile, self._explorer, self.waits = quantile, explorer, synchronous
+        self._quantile, self._explorer, self._waits = quantile, explorer, synchronous
         self._known: dict[int, tuple[float, int]] = {}  # member -> its last loss, and after how many epochs
         self._under_way: set[int] = set()
         self._arrived: list[int] = []  # members that wait for each other
@@ -52,13 +52,13 @@ class Population(ToTheEnd):
         self._known[trial], self._seen[trial] = (loss, epoch), self._now.get(trial, {})
         if epoch == self._epochs:
             return "done"
-        if self.waits:
+        if self._waits:
             self._arrived.append(trial)
         else:
             self._select(trial)
         return None
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """A new member, as long as there are any; then one that goes on."""
         if fresh is not None:
             self._under_way.add(fresh)

@@ -12,15 +12,7 @@ class StoppingRule(Protocol):
     """A rule of a search. It knows no time: it is told results in virtual order, and asked for each free slot.
 
     Losses are less the better; None is the loss of a trial that failed.
-
-    Attributes:
-        waits: whether trials wait for each other, so that none goes on before the last has come.
     """
-
-    @property
-    def waits(self) -> bool:
-        """Whether they do."""
-        ...
 
     def first(self, trial: int) -> Segment:
         """The segment with which a trial begins."""
@@ -30,11 +22,12 @@ class StoppingRule(Protocol):
         """Take a result in virtual order; None: the trial goes on at once."""
         ...
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """What a free slot trains; None: nothing until more is known.
 
         Args:
             fresh: the number of the next new trial; None: there may be no more.
+            trials: how many there will be, as far as is known in virtual time; None: nobody knows.
         """
         ...
 
@@ -47,6 +40,22 @@ class StoppingRule(Protocol):
 
         Args:
             trials: how many there will be; None: nobody knows.
+        """
+        ...
+
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """Segments that `next` will very likely give later, if they are promising; the longest trained first.
+
+        Args:
+            trials: how many there will be.
+        """
+        ...
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """Whether a segment that trains ahead, of a trial that had begun, is likelier to be wanted than of any other.
+
+        Args:
+            trials: how many there will be.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from fleet.search.segment import Segment, Verdict
+from fleet.search.stopping.chances import Probable
 from fleet.search.stopping.halving import mean_after
 from fleet.search.stopping.ranking import Ranking
 
@@ -20,8 +21,6 @@ class SynchronousHalving:
         eta: of how many trials one goes on, 2 or more.
     """
 
-    waits = True
-
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
         self._rungs, self._eta = tuple(rungs), eta
         self._begun = 0  # trials
@@ -31,6 +30,7 @@ class SynchronousHalving:
     def _begin_bracket(self) -> None:
         """Begin with trials that are new."""
         self._first, self._arrived = self._begun, [Ranking() for _ in self._rungs]
+        self._probable = Probable(self._arrived, self._eta)
         self._open(0)
         heard, self._heard = self._heard, []
         for each in heard:
@@ -55,7 +55,7 @@ class SynchronousHalving:
             return "fail"
         return "done" if epoch == self._rungs[-1] else "pause"
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """A trial that goes on; or a new one, if nobody has gone on from the first rung."""
         if self._level == 0 and fresh is not None:
             self._awaited += 1
@@ -100,6 +100,14 @@ class SynchronousHalving:
             ranking = self._arrived[level]
             for trial in ranking.best_left(self._quota(len(ranking))):
                 yield self._onward(trial, level)
+
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """Those of the bracket that would go on by one rung (`fleet.search.stopping.chances.Probable`)."""
+        return (self._onward(*each) for each in self._probable.onward(trials - self._first))
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """Whether its trial is, at the rung where it begins; none of a bracket that is to come."""
+        return self._probable.is_promising(segment.trial, self._rungs.index(segment.start), trials - self._first)
 
     def sure(self, trials: int) -> Iterator[Segment]:
         """Trials that are among the best of a rung even if all that are missing there are better, from the lowest up:

@@ -15,14 +15,20 @@ class ToTheEnd:
         first: how many it trains before it is looked at.
     """
 
-    waits = False
-
     def __init__(self, epochs: int, first: int) -> None:
         self._epochs, self._first = epochs, first
 
     def first(self, trial: int) -> Segment:
         """As many epochs as any trial trains."""
         return Segment(trial, 0, self._first)
+
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """Nothing."""
+        return iter(())
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """Not to anybody's knowledge."""
+        return False
 
     def sure(self, trials: int) -> Iterator[Segment]:
         """Nothing."""

@@ -22,7 +22,7 @@ class Whole(ToTheEnd):
         """The trial is done."""
         return "fail" if loss is None else "done"
 
-    def next(self, fresh: int | None) -> Segment | None:
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """The new trial."""
         return None if fresh is None else self.first(fresh)
 

@@ -73,10 +73,10 @@ def replayed(record: RecordedSearch, asked: AskedSearch) -> Search:
     costs = {trial: one.cost for trial, one in record.told.trials.items()}
     search = Search(
         rule_of(section, record.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
-        trials, asked.epochs, [record.told.maximise, *(more for _, more in record.told.further)],
+        trials, asked.epochs, [record.told.maximise, *(more for _, more in record.told.further)], asked.trials,
     )  # fmt: skip
     for change in asked.changes:
-        search.changed(change if is_same else replace(change, trials=trials))
+        search.changed(change if is_same else replace(change, trials=trials, planned=change.trials))
     return search
 
 
