@@ -21,7 +21,7 @@ from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.mixed_kinds import stays_on_one
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import PredictionInput, asked_device, prepare
-from fleet.run.recorded_choices import with_known_batches
+from fleet.run.recorded_choices import with_known_batches, with_known_rule
 from fleet.run.search.foretold import described_search, with_first_trials
 from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.service_level import ServiceWindow
@@ -186,7 +186,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     shape = tuple(devices * members for devices in shape) if shape else here
     open_, wished = ([job.name for job in spec.jobs if asks(job)] for asks in (_leaves_workers, _leaves_batch))
     out = Path("runs") / spec.name
-    spec = with_chosen_workers(with_known_batches(spec, out), out, shape)
+    spec = with_chosen_workers(with_known_batches(with_known_rule(spec, out), out), out, shape)
     ready = with_estimated_batches(prepare(spec, shape, start), start)
     spec = ready.prediction.spec
     expected, sizes, ring, cluster = ready.expected, ready.sizes, ready.ring, ready.prediction.cluster

@@ -1,4 +1,4 @@
-"""What an earlier start of a run chose where the spec left a number open."""
+"""What an earlier start of a run chose where the spec leaves a number open."""
 
 from __future__ import annotations
 
@@ -29,3 +29,16 @@ def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
             for job in spec.jobs
         )
     )
+
+
+def with_known_rule(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
+    """The spec whose search halves as that of the run in `out`, which was begun before there was a `confidence`."""
+    directory = RunDirectory(out)
+    if not (directory.spec.exists() and directory.journal.exists()) or spec.search is None:
+        return spec
+    kept = json.loads(directory.spec.read_text()).get("search") or {}
+    stopping = spec.search.stopping
+    if "confidence" in stopping.model_fields_set or "confidence" in kept.get("stopping", {"confidence": None}):
+        return spec
+    search = spec.search.model_copy(update={"stopping": stopping.model_copy(update={"confidence": 0.0})})
+    return spec.model_copy(update={"search": search})

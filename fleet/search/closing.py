@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from fleet.search.segment import Segment
 from fleet.search.stopping.rule import StoppingRule
 
 
-def is_closing(rule: StoppingRule, needed: Iterable[Segment], new: range, devices: int) -> bool:
+def is_closing(rule: StoppingRule, segments: Iterable[Segment], new: range, devices: int) -> bool:
     """Whether the last of its trials may be the last to end, if others go on before it.
 
-    On M devices all that is left takes W / M, of which the first segments of the new trials are F / M. If these come
-    first, the last new trial is at the end of its own after F / M, and may go on from there to the last rung, C in all.
-    So it is time for them once
+    On M devices all that is left takes W / M, of which the segments from the lowest rung are F / M: those of the new
+    trials, if there are any. If these come first, the last trial is at the end of its own after F / M, and may go on
+    from there to the last rung, C in all. So it is time for them once
 
         W - F <= C M,
 
-    W in epochs, of new trials in the mean (`StoppingRule.mean_after`), as nobody knows how good they are.
+    W in epochs, with what follows on each segment in the mean, as nobody knows how good its trial is.
 
     Args:
         rule: of the search.
-        needed: what it waits for.
+        segments: what it waits for, and what it will want surely or probably; more than C M of them are not looked at.
         new: the trials that have not begun.
         devices: M.
     """
-    if not new:
+    whole = rule.first(0).end + rule.after(rule.first(0))
+    known = [*dict.fromkeys(islice(segments, whole * devices))]
+    lowest = rule.first(new[0]) if new else min(known, key=lambda each: each.start, default=None)
+    if lowest is None:
         return True
-    first = rule.first(0)
-    longest = first.end + rule.after(first)
-    return sum(each.end - each.start for each in needed) + rule.mean_after(new) <= devices * longest
+    longest = lowest.end - lowest.start + rule.after(lowest)
+    above = sum(each.end - each.start for each in known if each.start > lowest.start)
+    return above + sum(map(rule.mean_after, known)) + rule.mean_after_new(new) <= devices * longest

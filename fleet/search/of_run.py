@@ -25,5 +25,7 @@ def section_of(kept: Mapping[str, Any], told: Journalled) -> SearchSpec | None:
     budget = {key: most for key, most in (("epochs", last.epochs), ("hours", told.hours)) if most is not None} or None
     modes = ["max" if more else "min" for more in (told.maximise, *(more for _, more in told.further))]
     further = {"mode": modes if told.further else modes[0]} if told.metric else {}
+    stopping = {"confidence": 0.0, **kept["search"]["stopping"]}
     asked = {**kept["search"], **further, "width": last.width, "trials": last.trials, "budget": budget}
+    asked["stopping"] = stopping if stopping["name"] == "halving" else kept["search"]["stopping"]
     return SearchSpec.model_validate(asked)

@@ -70,20 +70,17 @@ class Search:
         self._width, self._most_trials, self._most_epochs, self._planned = width, trials, epochs, planned or trials
         self.clock = 0
         self.decisions: list[Decision] = []
-        self._begun = 0  # trials
-        self._used = 0  # epochs of all segments that began
+        self._begun = self._used = 0  # trials, and epochs of all segments, that began
         self._held: Segment | None = None  # decided, but too long for the epochs that are left
-        self._closed = False
-        self._changes: list[Change] = []
-        self._own = OwnTrials()
+        self._closed, self._changes = False, list[Change]()
+        self._own, self._closing = OwnTrials(), dict[int, bool]()  # by devices
         self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
         self._events: list[tuple[int, int]] = []  # virtual finish, trial
         self._arrived: dict[tuple[int, int], float | None] = {}
         self._further: dict[tuple[int, int], tuple[float, ...]] = {}  # of what has arrived
         self._known: list[tuple[int, int, float | None]] = []
         self._last: dict[int, tuple[int, float | None]] = {}  # trial -> epochs and loss that are known
-        self._status: dict[int, Status] = {}
-        self._values: dict[int, Mapping[str, Any]] = {}
+        self._status, self._values = dict[int, Status](), dict[int, Mapping[str, Any]]()
         self._views: list[tuple[int, int]] = []  # for each begun trial: known results and decisions by then
         self._firsts = [0]  # epochs of the first segments of so many trials
         self._hash = hashlib.sha256()
@@ -113,7 +110,7 @@ class Search:
         if self._closed:
             return ()
         likely = chain(self._rule.likely(self._most_trials), self._fresh())
-        return tuple(islice((segment for segment in likely if self._may_be_ahead(segment)), most))
+        return tuple(islice(filter(self._may_be_ahead, likely), most))
 
     def sure(self, devices: int) -> Iterator[Segment]:
         """What it will want whatever the missing results come to, and does not need yet.
@@ -124,18 +121,16 @@ class Search:
         if self._may_end_before() or self._most_trials is None:
             return iter(())
         fresh = self._fresh() if self.is_closing(devices) else ()
-        found = chain(self._rule.sure(self._most_trials), fresh)
-        return (segment for segment in found if self._may_be_ahead(segment))
+        return filter(self._may_be_ahead, chain(self._rule.sure(self._most_trials), fresh))
 
     def probable(self) -> Iterator[Segment]:
         """What it will very likely want of trials that pause, and is better trained before new ones."""
         if self._may_end_before() or self._most_trials is None:
             return iter(())
-        found = (segment for segment in self._rule.probable(self._most_trials) if self._may_be_ahead(segment))
-        return filter(self.is_promising, found)
+        return filter(self._may_be_ahead, self._rule.probable(self._most_trials))
 
     def is_promising(self, segment: Segment) -> bool:
-        """Whether a segment of a trial that paused, which trains ahead, is likelier to be wanted than of any other."""
+        """Whether a segment of a trial that paused is likelier to be wanted than of any other."""
         return self._most_trials is not None and self._rule.is_promising(segment, self._most_trials)
 
     def further(self, segment: Segment) -> int:
@@ -146,7 +141,11 @@ class Search:
         """Whether its end may wait for what begins last, see `fleet.search.closing`."""
         if self._may_end_before() or self._most_trials is None:
             return False
-        return is_closing(self._rule, self.needed(), range(self._begun, self._most_trials), devices)
+        if devices not in self._closing:
+            sure, new = self._rule.sure(self._most_trials), range(self._begun, self._most_trials)
+            segments = chain(self.needed(), filter(self._may_be_ahead, sure), self.probable())
+            self._closing[devices] = is_closing(self._rule, segments, new, devices)
+        return self._closing[devices]
 
     def _may_end_before(self) -> bool:
         """Whether it may end before its trials do."""
@@ -316,6 +315,7 @@ class Search:
     def _advance(self) -> tuple[Decision, ...]:
         """Decide all that can be decided."""
         before = len(self.decisions)
+        self._closing.clear()
         self._fill()
         while self._step():
             self._fill()

@@ -45,6 +45,8 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     set_to = {"level": asked.level, "instruction_set": asked.pinned_to} if asked.level != "D1" else {}
     set_to |= asked.chosen_float32
     search = {key: value for key, value in (values["search"] or {}).items() if key not in _LATER}
+    if spec.search and not spec.search.stopping.is_confident:  # so were all searches once
+        search["stopping"] = {key: value for key, value in search["stopping"].items() if key != "confidence"}
     further = {"determinism": set_to, "search": search}
     return {"data": data, "jobs": jobs} | {key: value for key, value in further.items() if value}
 

@@ -106,6 +106,11 @@ class Stopping(Section):
 
     _name_alone = model_validator(mode="before")(written_alone("name"))
 
+    @property
+    def is_confident(self) -> bool:
+        """Whether a trial goes on only if it is likely to be among the best of all."""
+        return self.name == "halving" and not self.synchronous and self.confidence > 0
+
     @model_validator(mode="after")
     def _own_keys(self) -> Stopping:
         own = _KEYS_OF_RULES[self.name]

@@ -123,8 +123,11 @@ def test_new_trials_are_sure_once_the_last_of_them_may_be_the_last_to_end() -> N
     rule = Halving(RUNGS, 3)
     needed = [Segment(0, 0, 1), Segment(1, 0, 1)]
     for each in (rule, SynchronousHalving(RUNGS, 3)):
-        assert is_closing(each, needed, range(2, 14), 2) and not is_closing(each, needed, range(2, 15), 2)
-        assert is_closing(each, [Segment(0, 0, 1)] * 30, range(0), 2)
+        assert is_closing(each, needed, range(2, 13), 2) and not is_closing(each, needed, range(2, 14), 2)
+        assert is_closing(each, needed[:1] * 30, range(0), 2)
+        lower = [Segment(trial, 1, 3) for trial in range(8)]  # 2 epochs follow on each, 6 at most: 16 with its own
+        assert is_closing(each, lower, range(0), 2)
+        assert not is_closing(each, [*lower, Segment(8, 3, 9)], range(0), 2)
     found = search(rule, trials=60)
     assert not list(found.sure(2)) and len(list(found.sure(64))) == 58
     learns = Search(Halving(RUNGS, 3), Looking(prefetch=1), cost, 2, 9)
@@ -133,4 +136,4 @@ def test_new_trials_are_sure_once_the_last_of_them_may_be_the_last_to_end() -> N
 
 def test_brackets_of_hyperband_count_each_with_its_own_epochs() -> None:
     """9 trials begin at 1 epoch, 5 at 3 and 3 at 9; behind that come 4/3, 2 and none in the mean."""
-    assert Hyperband(RUNGS, 3).mean_after(range(17)) == pytest.approx(9 * 4 / 3 + 5 * 2)
+    assert Hyperband(RUNGS, 3).mean_after_new(range(17)) == pytest.approx(9 * 4 / 3 + 5 * 2)

@@ -12,7 +12,7 @@ from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.opening.extended_spec import extended
 from fleet.run.options import RunOptions
-from fleet.run.recorded_choices import with_known_batches
+from fleet.run.recorded_choices import with_known_batches, with_known_rule
 from fleet.run.search.trials import first_trial
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
@@ -34,7 +34,7 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     directory = RunDirectory(options.directory(asked))
     trainers = max(1, ranks - asked.resources.preprocessors) if ranks else asked.resources.trainers or 1
     with storage():
-        known = with_known_batches(asked, directory.path)
+        known = with_known_batches(with_known_rule(asked, directory.path), directory.path)
         spec = with_chosen_workers(known, directory.path, options.pretend or (trainers,))
     sizes = [f"{job.name}: {job.batch_size}" for job in known.jobs if asked.job(job.name) != job]
     if sizes:

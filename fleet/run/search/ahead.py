@@ -197,11 +197,11 @@ class Ahead:
     def _probably(self) -> list[Segment]:
         """What will probably be wanted, as much as there are devices."""
         size = self._books.ledger.cluster.size
-        may_more = len(self._risks) < _OPEN_FOR_EACH * size
         if self._likeliest is None:
-            self._likeliest = tuple(islice(self._search.probable(), _OPEN_FOR_EACH * size))
+            self._likeliest = tuple(islice(self._search.probable(), size))
+        may_more = len(self._risks) < _OPEN_FOR_EACH * size
         may = (each for each in self._likeliest if self._may(each) and each not in self._sure)
-        return list(islice((each for each in may if may_more or each.trial in self._risks), size))
+        return [each for each in may if may_more or each.trial in self._risks]
 
     def _is_too_much_lost(self) -> bool:
         """Whether more than may be was trained for nothing, or of trials that are promising no more."""

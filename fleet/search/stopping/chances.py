@@ -101,7 +101,7 @@ class Probable:
         )
 
     def onward(self, trials: int) -> Iterator[tuple[int, int]]:
-        """Trials that would by their ranks at one rung, and its level; the highest first.
+        """Trials, and from which level they go on, the highest first.
 
         Args:
             trials: how many there will be.
@@ -109,7 +109,8 @@ class Probable:
         for level in reversed(range(len(self._rungs) - 1)):
             ranks = self._promising if level else self._nearly_sure
             for trial in self._rungs[level].best_left(ranks.of(level, len(self._rungs[level]), trials)):
-                yield trial, level
+                if not level or self.is_promising(trial, level - 1, trials):
+                    yield trial, level
 
     def is_promising(self, trial: int, level: int, trials: int) -> bool:
         """Whether a trial is, at the rung of this level and at all below."""

@@ -109,7 +109,7 @@ class Halving:
                 yield self._onward(trial, level)
 
     def probable(self, trials: int) -> Iterator[Segment]:
-        """Those that would go on by one rung (`fleet.search.stopping.chances.Probable`)."""
+        """Those of `fleet.search.stopping.chances.Probable`."""
         return (self._onward(*each) for each in self._probable.onward(trials))
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
@@ -161,8 +161,12 @@ class Halving:
         """All up to the last rung."""
         return self._rungs[-1] - segment.end
 
-    def mean_after(self, new: range) -> float:
+    def mean_after(self, segment: Segment) -> float:
         """One trial of eta goes on from each rung."""
+        return mean_after(self._rungs[self._level[segment.end] :], self._eta)
+
+    def mean_after_new(self, new: range) -> float:
+        """As often as on that of one."""
         return len(new) * mean_after(self._rungs, self._eta)
 
     def _onward(self, trial: int, level: int) -> Segment:

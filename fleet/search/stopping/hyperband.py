@@ -84,11 +84,15 @@ class Hyperband:
         """All up to the last rung."""
         return self._brackets[0].after(segment)
 
-    def mean_after(self, new: range) -> float:
+    def mean_after(self, segment: Segment) -> float:
+        """As in its bracket."""
+        return self._brackets[self.bracket(segment.trial)].mean_after(segment)
+
+    def mean_after_new(self, new: range) -> float:
         """As in their brackets."""
         numbers = range(len(self._brackets))
         shares = [range(*(self._share(number, end) for end in (new.start, new.stop))) for number in numbers]
-        return sum(bracket.mean_after(share) for bracket, share in zip(self._brackets, shares))
+        return sum(bracket.mean_after_new(share) for bracket, share in zip(self._brackets, shares))
 
 
 def spread(sizes: Sequence[int]) -> list[int]:

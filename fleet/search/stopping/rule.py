@@ -44,7 +44,7 @@ class StoppingRule(Protocol):
         ...
 
     def probable(self, trials: int) -> Iterator[Segment]:
-        """Segments that `next` will very likely give later, if they are promising; the longest trained first.
+        """Segments that `next` will very likely give later; the longest trained first.
 
         Args:
             trials: how many there will be.
@@ -72,6 +72,10 @@ class StoppingRule(Protocol):
         """Epochs that may follow on a segment, at most."""
         ...
 
-    def mean_after(self, new: range) -> float:
+    def mean_after(self, segment: Segment) -> float:
+        """Epochs that follow on a segment in the mean."""
+        ...
+
+    def mean_after_new(self, new: range) -> float:
         """Epochs that follow on the first segments of new trials in the mean, of all of them together."""
         ...

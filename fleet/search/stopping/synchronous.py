@@ -102,7 +102,7 @@ class SynchronousHalving:
                 yield self._onward(trial, level)
 
     def probable(self, trials: int) -> Iterator[Segment]:
-        """Those of the bracket that would go on by one rung (`fleet.search.stopping.chances.Probable`)."""
+        """Those of the bracket (`fleet.search.stopping.chances.Probable`)."""
         return (self._onward(*each) for each in self._probable.onward(trials - self._first))
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
@@ -131,8 +131,12 @@ class SynchronousHalving:
         """All up to the last rung."""
         return self._rungs[-1] - segment.end
 
-    def mean_after(self, new: range) -> float:
+    def mean_after(self, segment: Segment) -> float:
         """One trial of eta goes on from each rung."""
+        return mean_after(self._rungs[self._rungs.index(segment.end) :], self._eta)
+
+    def mean_after_new(self, new: range) -> float:
+        """As often as on that of one."""
         return len(new) * mean_after(self._rungs, self._eta)
 
     def _quota(self, size: int) -> int:

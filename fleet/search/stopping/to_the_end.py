@@ -38,6 +38,10 @@ class ToTheEnd:
         """All that are left."""
         return self._epochs - segment.end
 
-    def mean_after(self, new: range) -> float:
+    def mean_after(self, segment: Segment) -> float:
+        """All that are left, as nobody knows."""
+        return self.after(segment)
+
+    def mean_after_new(self, new: range) -> float:
         """All, as nobody knows."""
         return len(new) * (self._epochs - self._first)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.run.bad_input import BadInput
+from fleet.run.recorded_choices import with_known_rule
 from fleet.run.search.recorded import recorded
-from fleet.spec import EnsembleSpec, load
+from fleet.search.journalled import journalled
+from fleet.search.of_run import section_of
+from fleet.spec import EnsembleSpec, load, results_mapping
 from tests.run.support.ensembles import Ensemble, RunFolder
 
 
@@ -45,3 +50,24 @@ def test_another_decision_than_before_is_told(spec: EnsembleSpec, on_one_device:
     lines[number] = {**lines[number], "trial": lines[number]["trial"] + 1}
     with pytest.raises(BadInput, match="the search decides otherwise than the journal says, from decision"):
         recorded(spec, unknown, lines)
+
+
+def halving(spec: EnsembleSpec, **keys: float) -> EnsembleSpec:
+    assert spec.search is not None
+    search = spec.search.model_dump(exclude_unset=True) | {"stopping": {"name": "halving", "rungs": [1, 3], **keys}}
+    return spec.model_validate(spec.model_dump(exclude_unset=True) | {"search": search})
+
+
+@pytest.mark.parametrize("begun_with", [{"confidence": 0.0}, {}])
+def test_a_run_of_before_there_was_a_confidence_halves_as_it_did(
+    spec: EnsembleSpec, on_one_device: RunFolder, tmp_path: Path, begun_with: dict[str, float]
+) -> None:
+    kept, asked = results_mapping(halving(spec, **begun_with)), halving(spec)
+    (tmp_path / "spec.json").write_text(json.dumps(kept))
+    (tmp_path / "journal.jsonl").write_text("")
+    known, section = with_known_rule(asked, tmp_path), section_of(kept, journalled(on_one_device.journal))
+    expected = 0.0 if begun_with else 0.99
+    assert section is not None and known.search is not None
+    assert known.search.stopping.confidence == section.stopping.confidence == expected
+    assert results_mapping(known) == kept and with_known_rule(asked, tmp_path / "new") == asked
+    assert ("confidence" in kept["search"]["stopping"]) == (not begun_with)
