@@ -19,6 +19,7 @@ SEEDS = 20
 TRIALS = 200
 DEVICES = 8
 ERRORS = (0.3, 0.6)
+CONFIDENCE = 0.99
 
 Make = Callable[[DrawnTrials], Decider]
 
@@ -47,6 +48,11 @@ def virtual(width: int, prefetch: int | None, speculates: bool = True) -> Make:
     return lambda trials: InVirtualTime(trials, _asha(), width, prefetch, speculates)
 
 
+def confident(width: int) -> Make:
+    """Halving in virtual time as fleet does it where it is not told otherwise."""
+    return lambda trials: InVirtualTime(trials, Halving(RUNGS, ETA, CONFIDENCE), width, None)
+
+
 def plain(slots: int) -> Make:
     """ASHA as results come."""
     return lambda trials: AsResultsCome(trials, _asha(), slots)
@@ -68,6 +74,7 @@ def cases(devices: int) -> list[Case]:
         Case("W = 2D, K = D", virtual(2 * devices, devices)),
         Case("W = D, K = D", virtual(devices, devices)),
         Case("W = D, nothing ahead", virtual(devices, 0, speculates=False)),
+        Case(f"W = D, random sampler, confidence {CONFIDENCE}", confident(devices)),
         Case("W = D, random sampler, elastic", virtual(devices, None), elastic=True),
         Case("W = 1.5D, K = D, elastic", virtual(3 * devices // 2, devices), elastic=True),
         Case("W = 2D, K = D, elastic", virtual(2 * devices, devices), elastic=True),

@@ -128,9 +128,10 @@ class SearchSpec(Section):
     )
     ahead: Share = Field(
         default=True,
-        description="Whether devices that nobody needs train what the search may need next: trials that would go on "
-        "by what is known so far, then new ones. It changes no decision; epochs that nobody wants are taken back. A "
-        "number is how many epochs may be for nothing, as a part of those that the search wants; true: 0.03.",
+        description="Whether trials of halving that very likely go on train before new ones, and devices that nobody "
+        "needs what the search may need next: trials that would go on by what is known so far, then new ones. It "
+        "changes no decision; epochs that nobody wants are taken back. A number is how many epochs may be for nothing, "
+        "as a part of those that the search wants; true: 0.03.",
         examples=[False, 0.1],
     )
     seed: Seed | None = Field(
