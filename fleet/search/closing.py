@@ -22,7 +22,8 @@ def is_closing(rule: StoppingRule, segments: Iterable[Segment], new: range, devi
 
     Args:
         rule: of the search.
-        segments: what it waits for, and what it will want surely or probably; more than C M of them are not looked at.
+        segments: what it waits for, and what it will want surely or, beside new trials, probably; more than C M of them
+            are not looked at.
         new: the trials that have not begun.
         devices: M.
     """

@@ -143,7 +143,7 @@ class Search:
             return False
         if devices not in self._closing:
             sure, new = self._rule.sure(self._most_trials), range(self._begun, self._most_trials)
-            segments = chain(self.needed(), filter(self._may_be_ahead, sure), self.probable())
+            segments = chain(self.needed(), filter(self._may_be_ahead, sure), self.probable() if new else ())
             self._closing[devices] = is_closing(self._rule, segments, new, devices)
         return self._closing[devices]
 
