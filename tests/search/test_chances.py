@@ -13,7 +13,7 @@ from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.ranking import Ranking
 from fleet.search.stopping.synchronous import SynchronousHalving
 from tests.search.support.driving import drive
-from tests.search.test_virtual_time import Numbered
+from tests.search.support.numbered import Numbered
 
 RUNGS = (1, 3, 9)
 
