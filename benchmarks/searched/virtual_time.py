@@ -14,12 +14,13 @@ from benchmarks.searched.devices import Devices, Outcome
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
 from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.synchronous import SynchronousHalving
+from fleet.spec.stopping import Stopping
 
 SEEDS = 20
 TRIALS = 200
 DEVICES = 8
 ERRORS = (0.3, 0.6)
-CONFIDENCE = 0.99
+CONFIDENCE = Stopping(name="halving").confidence
 
 Make = Callable[[DrawnTrials], Decider]
 

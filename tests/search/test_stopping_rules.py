@@ -21,6 +21,7 @@ from tests.search.support.plain_asha import plain_asha
 RULES: dict[str, Callable[[], StoppingRule]] = {
     "none": lambda: Whole(9),
     "halving": lambda: Halving((1, 3, 9), 3),
+    "confident": lambda: Halving((1, 3, 9), 3, 0.9),
     "synchronous": lambda: SynchronousHalving((1, 3, 9), 3),
     "hyperband": lambda: Hyperband((1, 3, 9), 3),
     "median": lambda: Median(9, grace=2),

@@ -22,6 +22,7 @@ from tests.search.support.numbered import Looking, Numbered
 RUNGS = (1, 3, 9)
 RULES: dict[str, Callable[[int], StoppingRule]] = {
     "halving": lambda eta: Halving(RUNGS, eta),
+    "confident": lambda eta: Halving(RUNGS, eta, 0.9),
     "synchronous": lambda eta: SynchronousHalving(RUNGS, eta),
     "hyperband": lambda eta: Hyperband(RUNGS, eta),
 }

@@ -94,11 +94,8 @@ class Probable:
     """
 
     def __init__(self, rungs: Sequence[Ranking], eta: int) -> None:
-        self._rungs, self._nearly_sure, self._promising = (
-            rungs,
-            LikelyRanks(eta, NEARLY_SURE),
-            LikelyRanks(eta, 1 / eta),
-        )
+        self._rungs = rungs
+        self._nearly_sure, self._promising = LikelyRanks(eta, NEARLY_SURE), LikelyRanks(eta, 1 / eta)
 
     def onward(self, trials: int) -> Iterator[tuple[int, int]]:
         """Trials, and from which level they go on, the highest first.
