@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
@@ -11,11 +12,15 @@ from fleet.spec import EnsembleSpec
 
 def recorded_numbers(out: Path, key: str) -> dict[str, int]:
     """Job -> the number that a run which has begun in this directory has for a key, where it has one."""
-    directory = RunDirectory(out)
-    if not (directory.spec.exists() and directory.journal.exists()):
-        return {}
-    jobs = json.loads(directory.spec.read_text())["jobs"]
+    jobs = _kept(out).get("jobs", {})
     return {name: values[key] for name, values in jobs.items() if type(values.get(key)) is int}
+
+
+def _kept(out: Path) -> dict[str, Any]:
+    """What the run that has begun in this directory wrote down of its spec; nothing, if none has."""
+    directory = RunDirectory(out)
+    begun = directory.spec.exists() and directory.journal.exists()
+    return json.loads(directory.spec.read_text()) if begun else {}
 
 
 def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
@@ -33,12 +38,10 @@ def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
 
 def with_known_rule(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
     """The spec whose search halves as that of the run in `out`, which was begun before there was a `confidence`."""
-    directory = RunDirectory(out)
-    if not (directory.spec.exists() and directory.journal.exists()) or spec.search is None:
+    if spec.search is None:
         return spec
-    kept = json.loads(directory.spec.read_text()).get("search") or {}
-    stopping = spec.search.stopping
-    if "confidence" in stopping.model_fields_set or "confidence" in kept.get("stopping", {"confidence": None}):
+    kept, stopping = _kept(out).get("search"), spec.search.stopping
+    if not kept or "confidence" in kept["stopping"] or "confidence" in stopping.model_fields_set:
         return spec
     search = spec.search.model_copy(update={"stopping": stopping.model_copy(update={"confidence": 0.0})})
     return spec.model_copy(update={"search": search})

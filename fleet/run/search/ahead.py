@@ -16,9 +16,7 @@ from trainers.state.way_back import drop_way_back, go_back, keep_way_back
 _SURE_FOR_EACH = 8
 """So many jobs may wait for each device, and what is not needed yet is still added to them."""
 _OPEN_FOR_EACH = 2
-"""So many trials may be ahead of what is decided for each device, and others still begin to be as they probably will
-be wanted.
-"""
+"""While fewer trials for each device are ahead of what is decided, more begin to be, as they probably are wanted."""
 NOTHING_MORE = ("stopped", "failed", "done")
 
 

@@ -52,7 +52,7 @@ class StoppingRule(Protocol):
         ...
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
-        """Whether a segment that trains ahead, of a trial that had begun, is likelier to be wanted than of any other.
+        """Whether a paused trial is likelier to train a segment than a trial of which nobody knows anything.
 
         Args:
             trials: how many there will be.
