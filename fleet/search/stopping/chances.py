@@ -10,6 +10,7 @@ import numpy as np
 from fleet.search.stopping.ranking import Ranking
 
 NEARLY_SURE = 0.99
+LIKELY = 0.5
 _FAR = 12
 """Standard deviations from the likeliest number of the best to those that count for nothing."""
 
@@ -32,10 +33,33 @@ def chance_of_best(rank: int, known: int, size: int, quota: int) -> float:
         size: how many there will be; where there are more already, as many as there are.
         quota: how many of these are the best.
     """
-    size = max(size, known)
-    least, most = max(0, known - (size - quota)), min(known, quota)
+    least, most = _bounds(known, max(size, known), quota)
     if not least <= rank < most:
         return float(rank < least)
+    first, weights = _weights(known, max(size, known), quota)
+    return math.fsum(weights[max(0, rank + 1 - first) :]) / math.fsum(weights)
+
+
+def chances_by_rank(known: int, size: int, quota: int) -> np.ndarray:
+    """`chance_of_best` of each of the known trials, the best first, but for the last bits: an array of float64."""
+    first, weights = _weights(known, max(size, known), quota)
+    above = np.cumsum(weights[::-1])[::-1] / sum(weights)  # P(X >= first + i)
+    chances = np.zeros(known)
+    chances[: max(0, first - 1)] = 1.0
+    at = max(1, first)
+    upper = above[at - first : known - first + 1]
+    chances[at - 1 : at - 1 + len(upper)] = upper
+    return chances
+
+
+def _bounds(known: int, size: int, quota: int) -> tuple[int, int]:
+    """The least and the most of the best that can be known."""
+    return max(0, known - (size - quota)), min(known, quota)
+
+
+def _weights(known: int, size: int, quota: int) -> tuple[int, list[float]]:
+    """The least number of the best that counts, and how likely it and each further one is, the likeliest 1."""
+    least, most = _bounds(known, size, quota)
     mode = min(most, max(least, (known + 1) * (quota + 1) // (size + 2)))
     reach = _FAR + int(_FAR * math.sqrt(known * quota / size))  # beyond which no term counts
     up = np.arange(mode, min(most, mode + reach))
@@ -46,8 +70,7 @@ def chance_of_best(rank: int, known: int, size: int, quota: int) -> float:
         return (quota - x) * (known - x) / ((x + 1) * (size - quota - known + x + 1))
 
     weights = [*np.cumprod(1 / ratio(down)).tolist()[::-1], 1.0, *np.cumprod(ratio(up)).tolist()]
-    above = rank + 1 - (mode - len(down))
-    return math.fsum(weights[max(0, above) :]) / math.fsum(weights)
+    return mode - len(down), weights
 
 
 class LikelyRanks:
@@ -85,8 +108,14 @@ class Probable:
     """Which trials will very likely go on, by those that have arrived at each rung, whether they have gone on or not.
 
     From the first rung goes on who is nearly sure to be among the best, as a new trial could be trained instead. Above
-    it, where few come, goes on who is promising: likelier to than one of which nobody knows anything, at each rung. So
-    the best trains further while others are looked at.
+    it, where few come, goes on who is likely to by what all rungs tell. So the best trains further while others are
+    looked at.
+
+    At a rung l of N trials, p_l is the chance that a trial is among the best N / eta^(m + 1) of the search by what has
+    come to that rung (`chance_of_best`). Each tells something, and that of a rung to which few have come tells little. So
+    the chance to go on from a rung m is taken to be their geometric mean,
+
+        (p_0 p_1 ... p_m)^(1 / (m + 1)).
 
     Args:
         rungs: as they are filled.
@@ -94,8 +123,9 @@ class Probable:
     """
 
     def __init__(self, rungs: Sequence[Ranking], eta: int) -> None:
-        self._rungs = rungs
-        self._nearly_sure, self._promising = LikelyRanks(eta, NEARLY_SURE), LikelyRanks(eta, 1 / eta)
+        self._rungs, self._eta = rungs, eta
+        self._nearly_sure = LikelyRanks(eta, NEARLY_SURE)
+        self._chances: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}  # see `_chances_at`
 
     def onward(self, trials: int) -> Iterator[tuple[int, int]]:
         """Trials, and from which level they go on, the highest first.
@@ -103,15 +133,32 @@ class Probable:
         Args:
             trials: how many there will be.
         """
-        for level in reversed(range(len(self._rungs) - 1)):
-            ranks = self._promising if level else self._nearly_sure
-            for trial in self._rungs[level].best_left(ranks.of(level, len(self._rungs[level]), trials)):
-                if not level or self.is_promising(trial, level - 1, trials):
-                    yield trial, level
+        for level in reversed(range(1, len(self._rungs) - 1)):
+            for trial in self._rungs[level].best_left(len(self._rungs[level])):
+                if self.chance(trial, level, trials) < LIKELY:
+                    break  # those behind it have less of a chance at this rung
+                yield trial, level
+        if len(self._rungs) > 1:
+            for trial in self._rungs[0].best_left(self._nearly_sure.of(0, len(self._rungs[0]), trials)):
+                yield trial, 0
 
     def is_promising(self, trial: int, level: int, trials: int) -> bool:
-        """Whether a trial is, at the rung of this level and at all below."""
+        """Whether a trial is likelier to go on from a level than one of which nobody knows anything is from one."""
+        return self.chance(trial, level, trials) >= 1 / self._eta
+
+    def chance(self, trial: int, level: int, trials: int) -> float:
+        """How likely a trial is to go on from a level; 0 where it has not come there, or failed."""
+        product = 1.0
         for lower, rung in enumerate(self._rungs[: level + 1]):
-            if not rung.has(trial) or rung.rank(trial) >= self._promising.of(lower, len(rung), trials):
-                return False
-        return True
+            rank = rung.rank(trial) if rung.has(trial) else len(rung)
+            product *= float(self._chances_at(lower, level, trials)[rank]) if rank < len(rung) else 0.0
+        return product ** (1 / (level + 1))
+
+    def _chances_at(self, lower: int, level: int, trials: int) -> np.ndarray:
+        """p_lower of each trial, the best first, for going on from a level; kept until more come."""
+        known = len(self._rungs[lower])
+        of, before, chances = self._chances.get((lower, level), (trials, 0, np.empty(0)))
+        if (of, before) != (trials, known):
+            chances = chances_by_rank(known, trials // self._eta**lower, trials // self._eta ** (level + 1))
+            self._chances[lower, level] = trials, known, chances
+        return chances
