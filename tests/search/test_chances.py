@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from fleet.search import Search, Segment
-from fleet.search.stopping.chances import NEARLY_SURE, LikelyRanks, Probable, chance_of_best
+from fleet.search.stopping.chances import NEARLY_SURE, LikelyRanks, Probable, chance_of_best, chances_by_rank
 from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.ranking import Ranking
 from fleet.search.stopping.synchronous import SynchronousHalving
@@ -54,15 +54,48 @@ def test_more_ranks_are_likely_as_more_are_known(chance: float) -> None:
     assert ranks.of(0, 30, 90) == LikelyRanks(3, chance).of(0, 30, 90), "it went by the chances of another search"
 
 
+def test_the_chances_of_all_ranks_are_those_of_each() -> None:
+    draw = random.Random(11)
+    for _ in range(1000):
+        size = draw.randint(1, 300)
+        known, quota = draw.randint(1, size + 3), draw.randint(0, size)
+        each = [chance_of_best(rank, known, size, quota) for rank in range(known)]
+        assert chances_by_rank(known, size, quota).tolist() == pytest.approx(each, abs=1e-12)
+
+
+def rungs_of(*losses: dict[int, float]) -> list[Ranking]:
+    rungs = [Ranking() for _ in losses]
+    for rung, given in zip(rungs, losses):
+        for trial, loss in given.items():
+            rung.add(trial, loss)
+    return rungs
+
+
 def test_a_trial_that_leads_at_one_rung_and_not_below_is_not_promising() -> None:
-    rungs = [Ranking(), Ranking(), Ranking()]
-    for trial in range(27):
-        rungs[0].add(trial, float(trial))
-    for trial, loss in ((0, 5.0), (20, 1.0)):
-        rungs[1].add(trial, loss)
+    rungs = rungs_of({trial: float(trial) for trial in range(27)}, {0: 5.0, 20: 1.0}, {})
     found = Probable(rungs, 3)
-    assert not found.is_promising(20, 1, 27) and found.is_promising(0, 0, 27) and not found.is_promising(1, 1, 27)
+    assert not found.is_promising(20, 1, 27) and found.is_promising(0, 0, 27)
+    assert found.chance(20, 1, 27) == found.chance(7, 1, 27) == 0.0, "one is bad below, the other has not come"
     assert (20, 1) not in list(found.onward(27))
+
+
+def test_the_chance_to_go_on_is_what_all_rungs_tell_together() -> None:
+    """One trial has come to the second rung, and leads at the first of 12: P(X > 0) is 1 - C(24, 12) / C(27, 12)."""
+    first = {trial: float(trial) for trial in range(12)}
+    alone = Probable(rungs_of(first, {0: 0.0}, {}), 3)
+    below = 1 - comb(24, 12) / comb(27, 12)
+    assert alone.chance(0, 1, 27) == pytest.approx((below / 3) ** 0.5) and next(alone.onward(27)) == (0, 1)
+    fifth = Probable(rungs_of(first, {4: 0.0}, {}), 3)
+    assert fifth.chance(4, 1, 27) < 0.5 and (4, 1) not in list(fifth.onward(27))
+    led = Probable(rungs_of(first, {0: 0.0, 1: 1.0}, {}), 3)
+    assert [trial for trial, level in led.onward(27) if level] == [0]
+    assert led.chance(1, 1, 27) < 1 / 3 < led.chance(0, 1, 27)
+
+
+def test_a_trial_that_failed_goes_on_from_nowhere() -> None:
+    rungs = rungs_of({trial: float(trial) for trial in range(12)}, {}, {})
+    rungs[1].add(0, None)
+    assert Probable(rungs, 3).chance(0, 1, 27) == 0.0
 
 
 def searched(confidence: float, trials: int, worth: list[float], width: int = 4) -> Search:
