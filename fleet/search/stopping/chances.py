@@ -111,9 +111,9 @@ class Probable:
     it, where few come, goes on who is likely to by what all rungs tell. So the best trains further while others are
     looked at.
 
-    For going on from a rung m, p_l is the chance that a trial is among the best of all N of the search, N / eta^(m + 1),
-    by what has come to a rung l (`chance_of_best`). Each tells something, and that of a rung to which few have come
-    tells little. So the chance to go on is taken to be their geometric mean,
+    Of N trials N / eta^(m + 1) go on from a rung m. p_l is the chance that a trial is one of so many best by what has
+    come to a rung l (`chance_of_best`). Each tells something, and that of a rung to which few have come tells little.
+    So the chance to go on is taken to be their geometric mean,
 
         (p_0 p_1 ... p_m)^(1 / (m + 1)).
 
