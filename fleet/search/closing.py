@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from fleet.search.segment import Segment
 from fleet.search.stopping.rule import StoppingRule
 
 
-def is_closing(rule: StoppingRule, segments: Iterable[Segment], new: range, devices: int) -> bool:
+def is_closing(
+    rule: StoppingRule, segments: Iterable[Segment], new: range, early: Collection[int], devices: int
+) -> bool:
     """Whether the last of its trials may be the last to end, if others go on before it.
 
     On M devices all that is left takes W / M, of which the segments from the lowest rung are F / M: those of the new
@@ -25,6 +27,7 @@ def is_closing(rule: StoppingRule, segments: Iterable[Segment], new: range, devi
         segments: what it waits for, and what it will want surely or, beside new trials, probably; more than C M of them
             are not looked at.
         new: the trials that have not begun.
+        early: those among these of which the first result is known: what follows is among the segments, if anything.
         devices: M.
     """
     whole = rule.first(0).end + rule.after(rule.first(0))
@@ -34,4 +37,5 @@ def is_closing(rule: StoppingRule, segments: Iterable[Segment], new: range, devi
         return True
     longest = lowest.end - lowest.start + rule.after(lowest)
     above = sum(each.end - each.start for each in known if each.start > lowest.start)
-    return above + sum(map(rule.mean_after, known)) + rule.mean_after_new(new) <= devices * longest
+    after_new = rule.mean_after_new(new) - sum(rule.mean_after_new(range(trial, trial + 1)) for trial in early)
+    return above + sum(map(rule.mean_after, known)) + after_new <= devices * longest

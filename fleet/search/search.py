@@ -68,12 +68,12 @@ class Search:
         directions = [maximise] if isinstance(maximise, bool) else maximise
         self._sign, *self._signs = (-1.0 if more else 1.0 for more in directions)
         self._width, self._most_trials, self._most_epochs, self._planned = width, trials, epochs, planned or trials
-        self.clock = 0
-        self.decisions: list[Decision] = []
+        self.clock, self.decisions = 0, list[Decision]()
         self._begun = self._used = 0  # trials, and epochs of all segments, that began
         self._held: Segment | None = None  # decided, but too long for the epochs that are left
         self._closed, self._changes = False, list[Change]()
         self._own, self._closing = OwnTrials(), dict[int, bool]()  # by devices
+        self._early = set[int]()  # trials whose first results arrive before they begin
         self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
         self._events: list[tuple[int, int]] = []  # virtual finish, trial
         self._arrived: dict[tuple[int, int], float | None] = {}
@@ -144,7 +144,7 @@ class Search:
         if devices not in self._closing:
             sure, new = self._rule.sure(self._most_trials), range(self._begun, self._most_trials)
             segments = chain(self.needed(), filter(self._may_be_ahead, sure), self.probable() if new else ())
-            self._closing[devices] = is_closing(self._rule, segments, new, devices)
+            self._closing[devices] = is_closing(self._rule, segments, new, self._early, devices)
         return self._closing[devices]
 
     def _may_end_before(self) -> bool:
@@ -207,8 +207,9 @@ class Search:
                 raise ValueError(f"trial {trial} had another value after {epoch} epochs before than {value}")
             return ()
         self._arrived[trial, epoch] = loss
-        if rest:
-            self._further[trial, epoch] = rest
+        self._further[trial, epoch] = rest
+        if trial >= self._begun:
+            self._early.add(trial)
         self._rule.arrived(trial, epoch, loss)
         return self._advance()
 
@@ -306,7 +307,7 @@ class Search:
     def front(self) -> tuple[int, ...]:
         """The Pareto front by all metrics: trials to whose last known values no other's are better."""
         last = ((trial, epochs, loss) for trial, (epochs, loss) in self._last.items() if loss is not None)
-        return front({trial: (loss, *self._further.get((trial, epochs), ())) for trial, epochs, loss in last})
+        return front({trial: (loss, *self._further[trial, epochs]) for trial, epochs, loss in last})
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of all decisions in virtual order, with the values of each trial that began."""
@@ -345,8 +346,7 @@ class Search:
 
     def _commit(self, finish: int, trial: int) -> None:
         """Let a result become known."""
-        self.clock = finish
-        _, segment = self._under_way.pop(trial)
+        self.clock, (_, segment) = finish, self._under_way.pop(trial)
         loss = self._arrived[trial, segment.end]
         self._known.append((trial, segment.end, loss))
         self._last[trial] = (segment.end, loss)
@@ -374,18 +374,17 @@ class Search:
         if segment.start == 0:
             self._views.append((len(self._known), len(self.decisions)))
             self._begun += 1
+            self._early.discard(trial)
         cost = self._costs(trial, self.values(trial))
         if type(cost) is not int or cost < 1:
             raise ValueError(f"an epoch of trial {trial} costs {cost!r}; a cost is a whole number of 1 or more")
         self._used += length
         finish = self.clock + cost * length
-        self._under_way[trial] = (finish, segment)
+        self._under_way[trial] = finish, segment
         heapq.heappush(self._events, (finish, trial))
-        copy = None
-        if isinstance(self._rule, Population):
-            if segment.start == 0:
-                self._rule.begun(trial, self._values[trial])
-            copy = self._rule.copy(trial)
+        if isinstance(self._rule, Population) and segment.start == 0:
+            self._rule.begun(trial, self._values[trial])
+        copy = self._rule.copy(trial) if isinstance(self._rule, Population) else None
         self._decide(segment, "resume" if segment.start else "start", copy)
 
     def _decide(self, segment: Segment, kind: Kind, copy: Copy | None = None) -> None:

@@ -124,11 +124,12 @@ def test_new_trials_are_sure_once_the_last_of_them_may_be_the_last_to_end() -> N
     rule = Halving(RUNGS, 3)
     needed = [Segment(0, 0, 1), Segment(1, 0, 1)]
     for each in (rule, SynchronousHalving(RUNGS, 3)):
-        assert is_closing(each, needed, range(2, 13), 2) and not is_closing(each, needed, range(2, 14), 2)
-        assert is_closing(each, needed[:1] * 30, range(0), 2)
+        assert is_closing(each, needed, range(2, 13), (), 2) and not is_closing(each, needed, range(2, 14), (), 2)
+        assert is_closing(each, needed, range(2, 14), (5,), 2), "what follows on one that is known is known as well"
+        assert is_closing(each, needed[:1] * 30, range(0), (), 2)
         lower = [Segment(trial, 1, 3) for trial in range(8)]  # 2 epochs follow on each, 6 at most: 16 with its own
-        assert is_closing(each, lower, range(0), 2)
-        assert not is_closing(each, [*lower, Segment(8, 3, 9)], range(0), 2)
+        assert is_closing(each, lower, range(0), (), 2)
+        assert not is_closing(each, [*lower, Segment(8, 3, 9)], range(0), (), 2)
     found = search(rule, trials=60)
     assert not list(found.sure(2)) and len(list(found.sure(64))) == 58
     learns = Search(Halving(RUNGS, 3), Looking(prefetch=1), cost, 2, 9)
