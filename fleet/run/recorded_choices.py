@@ -38,7 +38,7 @@ def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
 
 def with_known_rule(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
     """The spec whose search halves as that of the run in `out`, which was begun before there was a `confidence`."""
-    if spec.search is None:
+    if spec.search is None or not spec.search.stopping.is_confident:
         return spec
     kept, stopping = _kept(out).get("search"), spec.search.stopping
     if not kept or "confidence" in kept["stopping"] or "confidence" in stopping.model_fields_set:

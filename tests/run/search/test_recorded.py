@@ -71,3 +71,23 @@ def test_a_run_of_before_there_was_a_confidence_halves_as_it_did(
     assert known.search.stopping.confidence == section.stopping.confidence == expected
     assert results_mapping(known) == kept and with_known_rule(asked, tmp_path / "new") == asked
     assert ("confidence" in kept["search"]["stopping"]) == (not begun_with)
+
+
+RULES = [
+    {"name": "none"},
+    {"name": "median"},
+    {"name": "hyperband", "rungs": [1, 3]},
+    {"name": "halving", "rungs": [1, 3], "synchronous": True},
+]
+
+
+@pytest.mark.parametrize("stopping", RULES, ids=lambda each: each["name"])
+def test_a_search_that_has_no_confidence_goes_on_as_it_is(
+    spec: EnsembleSpec, tmp_path: Path, stopping: dict[str, Any]
+) -> None:
+    assert spec.search is not None
+    search = spec.search.model_dump(exclude_unset=True) | {"stopping": stopping}
+    asked = spec.model_validate(spec.model_dump(exclude_unset=True) | {"search": search})
+    (tmp_path / "spec.json").write_text(json.dumps(results_mapping(asked)))
+    (tmp_path / "journal.jsonl").write_text("")
+    assert with_known_rule(asked, tmp_path) is asked
