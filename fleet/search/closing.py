@@ -27,7 +27,7 @@ def is_closing(
         segments: what it waits for, and what it will want surely or, beside new trials, probably; more than C M of them
             are not looked at.
         new: the trials that have not begun.
-        early: those among these of which the first result is known: what follows is among the segments, if anything.
+        early: trials whose first results are known already: what follows on these is among the segments, if anything.
         devices: M.
     """
     whole = rule.first(0).end + rule.after(rule.first(0))
@@ -37,5 +37,6 @@ def is_closing(
         return True
     longest = lowest.end - lowest.start + rule.after(lowest)
     above = sum(each.end - each.start for each in known if each.start > lowest.start)
-    after_new = rule.mean_after_new(new) - sum(rule.mean_after_new(range(trial, trial + 1)) for trial in early)
+    tried = (range(trial, trial + 1) for trial in early if trial in new)
+    after_new = rule.mean_after_new(new) - sum(map(rule.mean_after_new, tried))
     return above + sum(map(rule.mean_after, known)) + after_new <= devices * longest

@@ -130,7 +130,7 @@ class Search:
         return filter(self._may_be_ahead, self._rule.probable(self._most_trials))
 
     def is_promising(self, segment: Segment) -> bool:
-        """Whether a paused trial is likelier to train a segment than a trial of which nobody knows anything."""
+        """Whether a paused trial is as likely to train a segment as one of which nobody knows anything, or likelier."""
         return self._most_trials is not None and self._rule.is_promising(segment, self._most_trials)
 
     def further(self, segment: Segment) -> int:

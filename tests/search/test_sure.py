@@ -126,6 +126,7 @@ def test_new_trials_are_sure_once_the_last_of_them_may_be_the_last_to_end() -> N
     for each in (rule, SynchronousHalving(RUNGS, 3)):
         assert is_closing(each, needed, range(2, 13), (), 2) and not is_closing(each, needed, range(2, 14), (), 2)
         assert is_closing(each, needed, range(2, 14), (5,), 2), "what follows on one that is known is known as well"
+        assert not is_closing(each, needed, range(2, 14), (30,), 2), "it is not among those that are to begin"
         assert is_closing(each, needed[:1] * 30, range(0), (), 2)
         lower = [Segment(trial, 1, 3) for trial in range(8)]  # 2 epochs follow on each, 6 at most: 16 with its own
         assert is_closing(each, lower, range(0), (), 2)

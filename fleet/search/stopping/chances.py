@@ -10,7 +10,9 @@ import numpy as np
 from fleet.search.stopping.ranking import Ranking
 
 NEARLY_SURE = 0.99
+"""The chance with which a trial goes on from the first rung before new ones begin."""
 LIKELY = 0.5
+"""That with which it does from the rungs above."""
 _FAR = 12
 """Standard deviations from the likeliest number of the best to those that count for nothing."""
 
@@ -43,12 +45,8 @@ def chance_of_best(rank: int, known: int, size: int, quota: int) -> float:
 def chances_by_rank(known: int, size: int, quota: int) -> np.ndarray:
     """`chance_of_best` of each of the known trials, the best first, but for the last bits: an array of float64."""
     first, weights = _weights(known, max(size, known), quota)
-    above = np.cumsum(weights[::-1])[::-1] / sum(weights)  # P(X >= first + i)
-    chances = np.zeros(known)
-    chances[: max(0, first - 1)] = 1.0
-    at = max(1, first)
-    upper = above[at - first : known - first + 1]
-    chances[at - 1 : at - 1 + len(upper)] = upper
+    above = np.append(np.cumsum(weights[::-1])[::-1] / sum(weights), 0.0)  # P(X >= first + i)
+    chances: np.ndarray = above[np.clip(np.arange(1, known + 1) - first, 0, len(weights))]
     return chances
 
 
@@ -143,7 +141,7 @@ class Probable:
                 yield trial, 0
 
     def is_promising(self, trial: int, level: int, trials: int) -> bool:
-        """Whether a trial is likelier to go on from a level than one of which nobody knows anything is from one."""
+        """Whether a trial is as likely to go on from a level as one of which nobody knows anything, or likelier."""
         return self.chance(trial, level, trials) >= 1 / self._eta
 
     def chance(self, trial: int, level: int, trials: int) -> float:

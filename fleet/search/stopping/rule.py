@@ -52,7 +52,7 @@ class StoppingRule(Protocol):
         ...
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
-        """Whether a paused trial is likelier to train a segment than a trial of which nobody knows anything.
+        """Whether a paused trial is as likely to train a segment as one of which nobody knows anything, or likelier.
 
         Args:
             trials: how many there will be.
