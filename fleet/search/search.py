@@ -109,8 +109,8 @@ class Search:
         """
         if self._closed:
             return ()
-        likely = chain(self._rule.likely(self._most_trials), self._fresh())
-        return tuple(islice(filter(self._may_be_ahead, likely), most))
+        likely = filter(self._may_be_ahead, self._rule.likely(self._most_trials))
+        return tuple(islice(chain(likely, self.fresh()), most))
 
     def sure(self, devices: int) -> Iterator[Segment]:
         """What it will want whatever the missing results come to, and does not need yet.
@@ -120,8 +120,8 @@ class Search:
         """
         if self._may_end_before() or self._most_trials is None:
             return iter(())
-        fresh = self._fresh() if self.is_closing(devices) else ()
-        return filter(self._may_be_ahead, chain(self._rule.sure(self._most_trials), fresh))
+        sure = filter(self._may_be_ahead, self._rule.sure(self._most_trials))
+        return chain(sure, self.fresh()) if self.is_closing(devices) else sure
 
     def probable(self) -> Iterator[Segment]:
         """What it will very likely want of trials that pause, and is better trained before new ones."""
@@ -170,17 +170,18 @@ class Search:
         _, now = self._under_way.get(segment.trial, (0, None))
         return now is None or (segment.trial, now.end) in self._arrived
 
-    def _fresh(self) -> Iterator[Segment]:
-        """First segments of trials that have not begun, as far as their values can be known."""
+    def fresh(self) -> Iterator[Segment]:
+        """First segments of trials that have not begun, as far as `prefetch` goes; none whose result is told."""
         ahead = self._sampler.prefetch
         for trial in count(self._begun) if ahead is None else range(self._begun, self._begun + ahead):
             segment = self._rule.first(trial)
             if self._most_trials is not None and trial >= self._most_trials:
                 return
             used = self._used + (trial + 1 - self._begun) * segment.end
-            if self._most_epochs is not None and used > self._most_epochs:
+            if self._closed or (self._most_epochs is not None and used > self._most_epochs):
                 return
-            yield segment
+            if self._may_be_ahead(segment):
+                yield segment
 
     def tell(self, trial: int, epoch: int, value: float | None, further: Sequence[float] = ()) -> tuple[Decision, ...]:
         """Take a result, at any real time: also one that nobody has asked for yet.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
@@ -160,10 +160,21 @@ class Ahead:
             return
         likely = [segment for segment in self._search.ahead(self._books.ledger.cluster.size) if self._may(segment)]
         ahead = {trial for trial in self._untold if self._is_only_ahead(trial)}
-        self._let_wait(ahead - {segment.trial for segment in likely})
-        for segment in likely:
-            if idle > 0 and not self._is_under_way(segment.trial) and self._issue(segment, admit):
+        self._let_wait({trial for trial in ahead if not self._surely_begins(trial)} - {each.trial for each in likely})
+        for segment in chain(likely, self._surely_new()):
+            if idle < 1:
+                break
+            if not self._is_under_way(segment.trial) and self._issue(segment, admit):
                 idle -= 1
+
+    def _surely_new(self) -> Iterator[Segment]:
+        """Trials that have not begun and surely will: of the likely, too much may be for nothing."""
+        new = islice(self._search.fresh(), self._books.ledger.cluster.size)
+        return (each for each in new if self._surely_begins(each.trial) and self._may(each))
+
+    def _surely_begins(self, trial: int) -> bool:
+        """Whether a trial has not begun, and will in any case."""
+        return self._limits.sure and trial >= self._search.begun
 
     def _begin_sure(self, admit: Callable[[int], bool]) -> None:
         """Let train what will be wanted in any case, as far as the policy has to know of it to choose."""
