@@ -16,7 +16,7 @@ MUTANTS = {
     "the master's word alone counts": (KEPT, "any(words[1:] != [name] for words in told)", "False", DIFFERING),
     "members use what they have": (KEPT, "if mine and mine.name == name:", "if mine:", DIFFERING),
     "one that failed is kept": (SUM, "if together:", "if True:", ["01 raising", "01"]),
-    "one that failed is not aborted": (SUM, "            channel.abort()", "            pass", ["01 raising", "01"]),
+    "one that failed is not aborted": (SUM, "self._communicators.give_up(channel)", "pass", ["01 raising", "01"]),
 }
 
 

@@ -47,6 +47,7 @@ class DeviceChannel:
         self._before = (transport.index - 1) % transport.size
         self._after = (transport.index + 1) % transport.size
         self._group: Any = None
+        self._aborted: Any = None
         self._groups = self._is_over = False
         self._first = torch.empty(2, dtype=torch.uint8, device=device)  # this member's number, and the next one's
         self._answer = -1
@@ -128,10 +129,14 @@ class DeviceChannel:
         return time.perf_counter() - begin
 
     def abort(self) -> None:
-        """End all messages under way on the device, and the waits of the members beside."""
+        """End all messages under way on the device, and the waits of the members beside.
+
+        What torch holds goes with the channel: that takes it more than ten milliseconds.
+        """
         self._is_over = True
         group, self._group = self._group, None
         if group is not None:
+            self._aborted = group
             group.abort()
 
     def _begin_to_meet(self) -> None:

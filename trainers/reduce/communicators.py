@@ -34,6 +34,7 @@ class Communicators:
         self._lost, self._most = lost, most
         self._kept: dict[tuple[int, ...], DeviceChannel] = {}
         self._unmet: list[DeviceChannel] = []
+        self._given_up: list[DeviceChannel] = []  # what they hold is given back when nobody waits for this member
         self._store: Any = None  # where the members of groups whose master this is meet
         self._numbers = count()
 
@@ -44,27 +45,33 @@ class Communicators:
         """
         lost = frozenset(self._lost())
         for ranks in [ranks for ranks in self._kept if not lost.isdisjoint(ranks)]:
-            self._kept.pop(ranks).abort()
+            self.give_up(self._kept.pop(ranks))
         mine = self._kept.pop(group.ranks, None)
         try:
             name = self._agreed(group, mine.name if mine else "")
         except BaseException:
             if mine:
-                mine.abort()
+                self.give_up(mine)
             raise
         if mine and mine.name == name:
             mine.transport = group.transport
             return mine
         if mine:
-            mine.abort()
+            self.give_up(mine)
         self._keep_at_most(self._most - 1)
         made = DeviceChannel(name, group.transport, device)
         self._unmet = [*(channel for channel in self._unmet if channel.meets), made]
         return made
 
     def keep(self, group: Group, channel: DeviceChannel) -> None:
-        """Take one back that its members leave together, with no message under way; others are to be aborted."""
+        """Take one back that its members leave together, with no message under way; others are to be given up."""
         self._kept[group.ranks] = channel
+        self._given_up = []
+
+    def give_up(self, channel: DeviceChannel) -> None:
+        """Abort one that is of no use any more: its other members shall hear of it at once, and form anew."""
+        channel.abort()
+        self._given_up.append(channel)
 
     def end(self) -> None:
         """Abort all that are kept, and end the meetings under way: without its store none goes on."""
@@ -73,11 +80,11 @@ class Communicators:
         until = time.monotonic() + _LAST_SECONDS
         for channel in self._unmet:
             channel.leave_meeting(until - time.monotonic())
-        self._unmet = []
+        self._unmet, self._given_up = [], []
 
     def _keep_at_most(self, most: int) -> None:
         while len(self._kept) > most:
-            self._kept.pop(next(iter(self._kept))).abort()
+            self.give_up(self._kept.pop(next(iter(self._kept))))
 
     def _agreed(self, group: Group, name: str) -> str:
         """Return the name of the communicator that all members use now."""

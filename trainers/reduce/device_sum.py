@@ -155,7 +155,7 @@ class DeviceSum:
         if together:
             self._communicators.keep(self._group, channel)
         else:
-            channel.abort()
+            self._communicators.give_up(channel)
 
     def _sum_staged(self, rounds: Rounds, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
         """Let the vectors' parts come from pinned memory, and the sum go back there."""

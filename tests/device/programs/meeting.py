@@ -83,6 +83,7 @@ def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -
         return f"{type(error).__name__}: {getattr(error, 'text', '')}"
     finally:
         adder.stop(together)
+        assert not together or not kept._given_up, "what was given up is held although nobody waits"
         if name and " " in name:
             group.abort(name)
     return name
