@@ -47,12 +47,14 @@ class Coordinated:
         epochs: that were trained.
         cpu: seconds of rank 0's processor.
         seconds: that the run would have taken.
+        idle: part of the devices' time in which they have nothing to train although there are new trials.
     """
 
     trials: int
     epochs: int
     cpu: float
     seconds: float
+    idle: float
 
 
 def measure(repetitions: int) -> dict[str, Any]:
@@ -87,7 +89,9 @@ def coordinated(trials: int, devices: int) -> Coordinated:
         cpu = thread_time() - begin - ranks.played
         assert opened.searching is not None and opened.searching.is_over
         jobs = opened.books.ledger.jobs
-        return Coordinated(len(jobs), sum(job.epoch for job in jobs.values()), cpu, ranks.clock)
+        until, trained = ranks.latest
+        idle = 1 - trained / (devices * until) if until else 0.0
+        return Coordinated(len(jobs), sum(job.epoch for job in jobs.values()), cpu, ranks.clock, idle)
 
 
 @contextmanager

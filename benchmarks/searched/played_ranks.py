@@ -59,6 +59,10 @@ class PlayedRanks(Mailbox):
     folder: Callable[[str], Path] = Path
     clock: float = 0.0
     """Seconds that the epochs took so far."""
+    trained: float = 0.0
+    """Seconds of devices that the epochs take which have begun."""
+    latest: tuple[float, float] = (0.0, 0.0)
+    """`clock` and `trained` when the last of all networks began."""
     played: float = 0.0
     """CPU seconds of all this, which are not the coordinator's."""
     _groups: dict[str, _Group] = field(default_factory=dict)
@@ -96,6 +100,8 @@ class PlayedRanks(Mailbox):
         """Nothing is on its way."""
 
     def _begin(self, order: StartGroup) -> None:
+        if order.job not in self._paces:
+            self.latest = (self.clock, self.trained)
         pace = self._paces.setdefault(order.job, float(np.exp(SPREAD * self._draw.standard_normal() - SPREAD**2 / 2)))
         group = self._groups[order.job] = _Group(order, self.seconds * pace / len(order.members), order.epoch)
         self._say(FORMING, "", Formed(order.job, FORMING))
@@ -104,6 +110,7 @@ class PlayedRanks(Mailbox):
 
     def _train(self, group: _Group, later: float = 0.0) -> None:
         """Let one epoch pass, which begins so much later."""
+        self.trained += group.seconds * len(group.order.members)
         job, steps = group.order.job, int(group.seconds / BETWEEN_WORDS)
         for step in range(1, steps + 1):
             self._say(later + step * BETWEEN_WORDS, "", AtStep(job, group.epoch, step, steps + 1, 100 / group.seconds))

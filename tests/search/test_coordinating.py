@@ -49,3 +49,10 @@ def test_no_line_runs_more_often_for_each_trial_where_there_are_many() -> None:
     most = ROUGHLY * max(MANY / FEW, epochs_of_many / epochs_of_few)
     grown = {name: (few[name], count) for name, count in many.items() if count > max(ENOUGH, most * few[name])}
     assert not grown, f"they ran so often with few and with many trials, of which {most:.1f} times as often may be"
+
+
+@pytest.mark.parametrize("trials", [45, 60])
+def test_devices_are_busy_while_there_are_new_trials(trials: int) -> None:
+    """Also where nothing is needed yet, and more of the likely may not train for nothing."""
+    pytest.importorskip("mpi4py.MPI")
+    assert coordinated(trials, devices=2).idle < 0.03
