@@ -131,7 +131,7 @@ class DeviceChannel:
     def abort(self) -> None:
         """End all messages under way on the device, and the waits of the members beside.
 
-        What torch holds goes with the channel: that takes it more than ten milliseconds.
+        The channel keeps torch's group as long as it lives itself: torch takes over ten milliseconds to drop one.
         """
         self._is_over = True
         group, self._group = self._group, None

@@ -168,9 +168,9 @@ class Ahead:
                 idle -= 1
 
     def _surely_new(self) -> Iterator[Segment]:
-        """Trials that have not begun and surely will: of the likely, too much may be for nothing."""
+        """Trials that have not begun and surely will, for devices on which the likely may not train."""
         new = islice(self._search.fresh(), self._books.ledger.cluster.size)
-        return (each for each in new if self._surely_begins(each.trial) and self._may(each))
+        return (each for each in new if self._limits.sure and self._may(each))
 
     def _surely_begins(self, trial: int) -> bool:
         """Whether a trial has not begun, and will in any case."""
