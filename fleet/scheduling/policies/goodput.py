@@ -77,8 +77,11 @@ class Goodput(UsualPolicy):
     of the devices: v_j = 1 + (f_j / 0.75)^2, with f_j its finish-time fairness (Themis, NSDI'20, section 3) if it goes
     on where that is cheapest, of which no more than 1.125 counts.
 
-    The prices of the kinds are those at which the devices suffice (`best_choices`), whose dual bounds the worth of
-    every plan: each plan tells its worth and that bound. p_j(c) is what the kind will cost when the job is done: its
+    Where preprocessors are known to feed a job at F_j samples/s if they make nothing else, it takes R_j(c) / F_j of the
+    data path, with the samples/s R_j(c) that it trains, and all jobs together should take no more than 1. So jobs that
+    ask for much train beside others that ask for little. The prices of the kinds and of the data path are those at
+    which these suffice (`best_choices`), whose dual bounds the worth of every plan: each plan tells its worth and that
+    bound. p_j(c) is what the kind will cost when the job is done: its
     price in the mean of the last hour, and what it costs more than that now, fading by e each half hour. So where
     devices are short for a while those go first that are soon done.
 
@@ -124,7 +127,10 @@ class Goodput(UsualPolicy):
         even = past.shares.seconds(state.jobs, table.trained + outlook.left, int(table.capacity.sum()))
         worth, none = _worth(table, outlook, past, even)
         worth[~firm.allowed()] = -np.inf
-        choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held, firm.least(NONE))
+        least = firm.least(NONE)
+        choices = best_choices(
+            worth, none, table.devices, table.kinds, table.capacity, table.held, least, fed=table.fed()
+        )
         past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
@@ -210,6 +216,7 @@ class _Table:
 
     def __init__(self, state: State) -> None:
         found, jobs, now = configurations_of(state.cluster), state.jobs, state.time
+        self._found, self._jobs = found, jobs
         names = list(state.cluster.counts())
         self.devices: Counts = np.array([each.devices for each in found])
         self.kinds: Counts = np.array([names.index(each.kind) for each in found])
@@ -233,6 +240,23 @@ class _Table:
         self.age = _column(now - job.arrival for job in jobs)
         period = (self.age + _PRIOR) / _column(1 + job.restarts for job in jobs)
         self.stays = np.where(runs, np.maximum(_SHORTEST, period), np.inf)
+
+    def fed(self) -> Floats | None:
+        """The part of the data path that each job takes; shape (jobs, configurations). None: nobody knows of any."""
+        feeds = _column(job.fed for job in self._jobs)
+        if np.isinf(feeds).all():
+            return None
+        rates = np.array([_samples(job, self._found, own) for job, own in zip(self._jobs, self.goodput)])
+        return np.minimum(1.0, rates / feeds[:, np.newaxis])
+
+
+def _samples(job: JobState, found: tuple[Configuration, ...], goodput: Floats) -> Floats:
+    """Samples/s that a job trains in each configuration; its goodput where nobody knows how it is fed."""
+    scaling = kind_goodput(job)
+    if scaling is None or job.fed == math.inf:
+        return goodput
+    rates = [scaling.own_rate(each.kind, each.devices) for each in found]
+    return np.where(goodput > 0, rates, 0.0)
 
 
 def goodputs(job: JobState, found: tuple[Configuration, ...]) -> Floats:

@@ -28,7 +28,7 @@ class WithLentTrainers(WrappedPolicy):
     counts if it leaves k devices alone. The largest such k is found by bisection: the more trainers are counted, the
     more devices the policy gives away, and the fewer are left. k = 0 always fits.
 
-    States have the rates with `Lending.most` trainers, and `JobState.fed` without any.
+    States have the rates with `Lending.most` trainers, and `JobState.fed` without any; the policy sees both with k.
 
     Args:
         policy: for the jobs.
@@ -64,9 +64,7 @@ class WithLentTrainers(WrappedPolicy):
     def _with(self, state: State, lent: int) -> Plan:
         known = state.memo if isinstance(state.memo, _Memo) else None
         memo = known.inner if known is not None and known.lent == lent else None
-        by_name = state.by_name
-        if lent < self._lending.most:
-            by_name = {name: _fed(job, self._lending.times(lent)) for name, job in state.by_name.items()}
+        by_name = {name: _fed(job, self._lending.times(lent)) for name, job in state.by_name.items()}
         plan = self._policy.plan(replace(state, by_name=by_name, memo=memo))
         return replace(plan, lent=lent, memo=_Memo(lent, plan.memo))
 
@@ -91,4 +89,4 @@ def _fed(job: JobState, times: float) -> JobState:
     scaling, most = job.scaling, job.fed * times
     if isinstance(scaling, KindCurves):
         scaling = scaling.capped(most)
-    return job.changed(rate=job.rate.capped(most, job.limit), scaling=scaling)
+    return job.changed(rate=job.rate.capped(most, job.limit), scaling=scaling, fed=most)
