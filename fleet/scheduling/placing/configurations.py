@@ -62,17 +62,7 @@ def placed(
         state: the jobs and devices.
         given: job -> the devices that it has in any case.
     """
-    sure = set(state.unavailable).union(*given.values())
-    keeping = {
-        job: devices
-        for job, devices in state.staying.items()
-        if job in chosen
-        and job not in given
-        and configuration_of(devices, state.cluster) == chosen[job]
-        and sure.isdisjoint(devices)
-    }
-    free = FreeDevices(state.cluster)
-    free.remove(sure.union(*keeping.values()))
+    keeping, free = kept(chosen, state, given)
     found = {**given, **keeping}
     by_kind: dict[str, list[str]] = {}
     for job, configuration in chosen.items():
@@ -86,6 +76,24 @@ def placed(
             new = _take(((job, chosen[job]) for job in jobs), free, skip=True)
         found |= new or {}
     return found
+
+
+def kept(
+    chosen: Mapping[str, Configuration], state: State, given: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, tuple[int, ...]], FreeDevices]:
+    """The devices of the jobs that have their configuration, and what is free beside these and those that are given."""
+    sure = set(state.unavailable).union(*given.values())
+    keeping = {
+        job: devices
+        for job, devices in state.staying.items()
+        if job in chosen
+        and job not in given
+        and configuration_of(devices, state.cluster) == chosen[job]
+        and sure.isdisjoint(devices)
+    }
+    free = FreeDevices(state.cluster)
+    free.remove(sure.union(*keeping.values()))
+    return keeping, free
 
 
 def _take(

@@ -15,8 +15,9 @@ from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have, placed
+from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have
 from fleet.scheduling.placing.homes import curve_on
+from fleet.scheduling.placing.least_moves import placed_with_least_moves
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.firm_promises import FirmPromises
 from fleet.scheduling.policies.usual_policy import UsualPolicy
@@ -34,7 +35,7 @@ _PRIOR = 300.0  # seconds that are added to a job's age for that: the first move
 _LEAST = 0.05  # least price of a device, where it may be wanted later
 _TO_DATE = 3600.0  # seconds that the mean of the prices goes back
 _LASTING = 1800.0  # seconds that prices above their mean last
-_NEAR = 0.75  # finish-time fairness at which a second of a job counts twice
+_NEAR = 0.85  # finish-time fairness at which a second of a job counts twice
 _FAIRER = 2.0  # power of finish-time fairness with which it counts more
 _HOPELESS = 1.125  # finish-time fairness beyond which it counts no more
 
@@ -74,16 +75,16 @@ class Goodput(UsualPolicy):
     restarts. A job that loses its devices loses what its next restart will cost. The plan makes the sum of W_j largest.
 
     A second of a job counts more, the later the job will be done by the time that it would have taken on an even share
-    of the devices: v_j = 1 + (f_j / 0.75)^2, with f_j its finish-time fairness (Themis, NSDI'20, section 3) if it goes
+    of the devices: v_j = 1 + (f_j / 0.85)^2, with f_j its finish-time fairness (Themis, NSDI'20, section 3) if it goes
     on where that is cheapest, of which no more than 1.125 counts.
 
     Where preprocessors are known to feed a job at F_j samples/s if they make nothing else, it takes R_j(c) / F_j of the
     data path, with the samples/s R_j(c) that it trains, and all jobs together should take no more than 1. So jobs that
     ask for much train beside others that ask for little. The prices of the kinds and of the data path are those at
     which these suffice (`best_choices`), whose dual bounds the worth of every plan: each plan tells its worth and that
-    bound. p_j(c) is what the kind will cost when the job is done: its
-    price in the mean of the last hour, and what it costs more than that now, fading by e each half hour. So where
-    devices are short for a while those go first that are soon done.
+    bound. p_j(c) is what the kind will cost when the job is done: its price in the mean of the last hour, times the
+    part of all present jobs' work that is left when those are done that have less than it; and what it costs more than
+    that mean now, fading by e each half hour. So where devices are short those go first that are soon done.
 
     What is left of a job, and its goodput until its end, is what jobs of its application had that are done by now. As
     long as none is, it is taken to be half of what the farthest of them has trained, and what the others are behind it.
@@ -136,8 +137,9 @@ class Goodput(UsualPolicy):
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
         wake, given = firm.settle(wanted, state.time + self.again)
         past.places = firm.places
+        devices = placed_with_least_moves(wanted, state, given)
         return Plan(
-            placed(wanted, state, given), wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
+            devices, wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
             admitted=tuple(firm.admitted), dropped=firm.dropped, late=firm.late, promises=firm.promises,
         )  # fmt: skip
 
@@ -169,7 +171,8 @@ def _worth(table: _Table, outlook: Outlook, past: _Past, even: Floats) -> tuple[
     mean, more = past.mean[table.kinds], np.maximum(past.prices - past.mean, 0.0)[table.kinds]
     with np.errstate(divide="ignore", invalid="ignore"):
         lasts = left[:, np.newaxis] / pace
-        rent = (mean + more * np.exp(-lasts / _LASTING)) * table.devices
+        then = np.maximum(mean * _lasting(left, table.unit)[:, np.newaxis], _LEAST)
+        rent = (then + more * np.exp(-lasts / _LASTING)) * table.devices
         second = _second(table, lasts, rent, even)
         horizon = np.minimum(lasts, stays[:, np.newaxis])
         cost = np.where(table.possible, (second[:, np.newaxis] + rent) / pace, np.inf).min(axis=1)
@@ -182,6 +185,20 @@ def _worth(table: _Table, outlook: Outlook, past: _Past, even: Floats) -> tuple[
     none = np.zeros(len(left))
     none[rows] = np.where(now > 0, cost[rows] * (again - now), 0.0)
     return worth, none
+
+
+def _lasting(left: Floats, unit: Floats) -> Floats:
+    """The part of the work of all jobs that is left when those with less are done; shape (jobs,).
+
+    Args:
+        left: samples that each has left; shape (jobs,).
+        unit: goodput of each on one device; likewise.
+    """
+    work = np.divide(left, unit, out=np.zeros(len(left)), where=unit > 0)
+    order = np.argsort(work, kind="stable")
+    part = np.empty(len(work))
+    part[order] = np.cumsum(work[order][::-1])[::-1] / max(work.sum(), 1.0)
+    return part
 
 
 def _second(table: _Table, lasts: Floats, rent: Floats, even: Floats) -> Floats:
