@@ -42,6 +42,7 @@ def measure(part: Part, repetitions: int) -> None:
         "goodput",
         "with epochs known",
         f"moves of {MOVE:g} s",
+        f"moves of {MOVE:g} s, epochs known",
         "no plan's mean is below",
         "restarts a job",
         "fairness",
@@ -55,7 +56,7 @@ def measure(part: Part, repetitions: int) -> None:
     part.bar("newtrace-1 simulated, s", seconds, f"<= {SIMULATED:g}", seconds <= SIMULATED)
     part.note(
         "under goodput an application's step times are known before its first run, as fleet profiles jobs; Sia learns "
-        "them as each job trains. All restarts cost what Sia's cost, but in the column of moves. The bound knows all "
+        "them as each job trains. All restarts cost what Sia's cost, but in the columns of moves. The bound knows all "
         "arrivals in advance, and lets jobs share devices more finely than they fit on nodes; restarts count in it"
     )
 
@@ -64,6 +65,7 @@ def _compared(part: Part, workload: str) -> list[str]:
     """The bars of one workload; its row of the table."""
     reference, sia = theirs("sia", workload), played("sia", workload)
     blind, known = played("goodput", workload), played("goodput", workload, parameters=(("known", True),))
+    in_place = [moved_in_place("goodput", workload, (("known", known),)) for known in (False, True)]
     told, bound = {}, bound_hours(workload)
     for name, outcome, saved in (("blind", blind, BLIND), ("epochs known", known, KNOWN)):
         mean, p99, makespan = told[name] = hours(outcome)
@@ -80,7 +82,7 @@ def _compared(part: Part, workload: str) -> list[str]:
         f"{reference.mean:.3f} / {reference.p99:.2f} / {reference.makespan:.1f}",
         " / ".join(f"{value:.3f}" for value in told["blind"]),
         " / ".join(f"{value:.3f}" for value in told["epochs known"]),
-        " / ".join(f"{value:.3f}" for value in hours(moved_in_place("goodput", workload))),
+        *(" / ".join(f"{value:.3f}" for value in hours(each)) for each in in_place),
         f"{bound:.3f} ({bound / reference.mean - 1:+.1%})",
         f"{float(blind.restarts.mean()):.1f}",
         f"{worst:.2f} (Sia {theirs_worst:.2f}); longest {float(blind.jct.max()) / HOUR:.1f} h",

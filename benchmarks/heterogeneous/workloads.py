@@ -110,9 +110,12 @@ class InPlace(SiaMachine):
 
 
 @cache
-def moved_in_place(policy_name: str, workload: str) -> SimulationOutcome:
+def moved_in_place(
+    policy_name: str, workload: str, parameters: tuple[tuple[str, object], ...] = ()
+) -> SimulationOutcome:
     """As `played`, with moves in place."""
-    return Simulation(trace_of(workload), InPlace(read_cluster(MIXED), rates()), policy(policy_name)).run()
+    machine = InPlace(read_cluster(MIXED), rates())
+    return Simulation(trace_of(workload), machine, policy(policy_name, **dict(parameters))).run()
 
 
 def hours(outcome: SimulationOutcome) -> tuple[float, float, float]:
