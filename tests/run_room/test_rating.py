@@ -168,6 +168,18 @@ def test_who_trains_by_a_guess_is_not_measured(rating: Any, tmp_path: Path) -> N
     assert made.choose_preprocessors(["numbers"], 3, {}, True) == 3, "nobody knows the demand"
 
 
+@pytest.mark.parametrize(("weighed", "data", "timed"), [(True, 2, True), (True, 1, False), (False, 2, False)])
+def test_one_preprocessor_is_timed_beside_guesses_where_a_policy_weighs_data_sets(
+    rating: Any, tmp_path: Path, weighed: bool, data: int, timed: bool
+) -> None:
+    made = rating(Measured({}))
+    made.guess, made.first = (lambda job: {"": RateCurve({1: 7.0}, PER_NODE, workers=1)}), set()
+    made.rate()
+    assert made.choose_preprocessors(["numbers", "words"][:data], 1, {}, False, weighed=weighed) == 1
+    told = [set(event["of_data"]) for event in events(tmp_path, "preprocessors")]
+    assert told == ([{"numbers", "words"}] if timed else [])
+
+
 def test_all_that_is_known_can_be_stored(rating: Any) -> None:
     made = rating(Measured({"a": 10.0}), known={"b": {1: 7.0}})
     made.rate()

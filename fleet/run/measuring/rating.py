@@ -127,12 +127,14 @@ class Rating:
             )  # fmt: skip
 
     def choose_preprocessors(
-        self, data: list[str], available: int, streams: Mapping[str, str], share: bool, lent: int = 0
-    ) -> int:
+        self, data: list[str], available: int, streams: Mapping[str, str], share: bool, lent: int = 0,
+        weighed: bool = False,
+    ) -> int:  # fmt: skip
         """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are.
 
         As long as rates are guesses nobody knows the demand; then all are needed, and they are timed if there are
-        several, or trainers that may help (`lent`), for those who choose later.
+        several, or trainers that may help (`lent`), for those who choose later, or several data sets, if the policy
+        weighs what each takes of them (`weighed`).
         """
         single: dict[str, float] = {}
         for of_kind in self.measured.values():
@@ -140,7 +142,7 @@ class Rating:
                 single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
         jobs = self.books.ledger.jobs
         single = {job: rate * jobs[job].state.passing for job, rate in single.items() if rate}
-        known = bool(single) if not self.guessed else available + lent > 1
+        known = bool(single) if not self.guessed else available + lent > 1 or (weighed and len(data) > 1)
         if self.profiler is None or not known or self.is_stopped:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})

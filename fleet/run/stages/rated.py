@@ -26,7 +26,7 @@ from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import most_executors
+from fleet.scheduling.policies import most_executors, weighs_data_path
 
 RatesByKind = Mapping[str, RatesByJob]
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
@@ -67,7 +67,8 @@ def rate_jobs(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, keeper.ledger.lent.lending.most)
+    lent, weighed = keeper.ledger.lent.lending.most, weighs_data_path(opened.policy)
+    rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, opened), opened.output.directory, opened.ready.options)

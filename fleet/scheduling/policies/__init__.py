@@ -137,6 +137,11 @@ def most_executors(policy: Policy) -> int:
     return executors_on(policy, "") if isinstance(policy, EasyScale) else 1
 
 
+def weighs_data_path(policy: Policy) -> bool:
+    """Whether it minds what all jobs together ask of the preprocessors."""
+    return any(each.weighs_data_path for each in POLICIES if each.name == policy.name)
+
+
 def breaks_minimum(name: str) -> str | None:
     """Why a policy cannot be asked for `minimum_devices` of a job; None: it keeps to them."""
     keeping = [each.name for each in POLICIES if each.keeps_minimum]

@@ -103,6 +103,7 @@ class Goodput(UsualPolicy):
     name: ClassVar[str] = "goodput"
     knows_kinds: ClassVar[bool] = True
     tunes_batches: ClassVar[bool] = True
+    weighs_data_path: ClassVar[bool] = True
 
     known: bool = False
     again: float = 120.0

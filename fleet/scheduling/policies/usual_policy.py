@@ -15,6 +15,7 @@ class UsualPolicy:
         keeps_minimum: whether it gives no job fewer devices than its `minimum_devices`.
         keeps_service_levels: whether it holds what a job's `service_level` promises.
         tunes_batches: whether jobs that can choose their batch sizes themselves do so; else they keep their own.
+        weighs_data_path: whether it minds what all jobs together ask of the preprocessors.
         learns_rates: whether it lets jobs learn their rates as they train, though they could be profiled before.
         interval: seconds; of a policy that has this parameter: what happens waits for the next multiple of it.
     """
@@ -25,6 +26,7 @@ class UsualPolicy:
     keeps_minimum: ClassVar[bool] = False
     keeps_service_levels: ClassVar[bool] = False
     tunes_batches: ClassVar[bool] = False
+    weighs_data_path: ClassVar[bool] = False
     learns_rates: ClassVar[bool] = False
     interval: float = 0.0
 
