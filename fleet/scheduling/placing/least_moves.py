@@ -1,4 +1,4 @@
-"""Devices for configurations, with as little of moves as it takes."""
+"""Devices for configurations, with as few moves as it takes."""
 
 from __future__ import annotations
 
