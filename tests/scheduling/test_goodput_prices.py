@@ -28,12 +28,12 @@ def chosen(price: float) -> set[str]:
 
 def test_who_is_soon_done_goes_first_where_devices_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(price=3.0) == {"short"}
-    monkeypatch.setattr(goodput, "_lasting", lambda left, unit: np.ones(len(left)))
+    monkeypatch.setattr(goodput, "_left_then", lambda left, unit: np.ones(len(left)))
     assert chosen(price=3.0) == {"long"}, "its restart is the smaller part of what it has left"
 
 
 def test_the_part_of_the_work_that_is_left_when_shorter_jobs_are_done() -> None:
     """Of 1 + 3 + 6 seconds, all is left at first, then 9 of 10, then 6 of 10."""
-    part = goodput._lasting(np.array([6.0, 1.0, 6.0]), np.array([1.0, 1.0, 2.0]))
+    part = goodput._left_then(np.array([6.0, 1.0, 6.0]), np.array([1.0, 1.0, 2.0]))
     assert part.tolist() == [0.6, 1.0, 0.9]
-    assert goodput._lasting(np.zeros(0), np.zeros(0)).shape == (0,)
+    assert goodput._left_then(np.zeros(0), np.zeros(0)).shape == (0,)

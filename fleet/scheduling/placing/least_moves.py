@@ -28,7 +28,7 @@ def placed_with_least_moves(
     """Devices for the configurations that jobs shall have.
 
     A job that has its configuration keeps its devices, unless a larger one finds no room: then the jobs go elsewhere
-    whose restarts take least, on the nodes where that is least. Where that does not do, as with `placed`.
+    whose restarts take least, on the nodes where that is least. Where this finds no room, `placed` places all anew.
 
     Args:
         chosen: job -> its configuration.
@@ -54,7 +54,7 @@ class _Packing:
         heapq.heapify(self._waiting)
 
     def place(self) -> bool:
-        """Whether all have devices now. A job makes smaller ones go alone, so this ends."""
+        """Give all of them devices; False: one finds no room. A job moves smaller ones alone, so this ends."""
         while self._waiting:
             _, job = heapq.heappop(self._waiting)
             devices = self._taken(self._chosen[job])

@@ -172,8 +172,8 @@ def _worth(table: _Table, outlook: Outlook, past: _Past, even: Floats) -> tuple[
     mean, more = past.mean[table.kinds], np.maximum(past.prices - past.mean, 0.0)[table.kinds]
     with np.errstate(divide="ignore", invalid="ignore"):
         lasts = left[:, np.newaxis] / pace
-        then = np.maximum(mean * _lasting(left, table.unit)[:, np.newaxis], _LEAST)
-        rent = (then + more * np.exp(-lasts / _LASTING)) * table.devices
+        foretold = np.maximum(mean * _left_then(left, table.unit)[:, np.newaxis], _LEAST)
+        rent = (foretold + more * np.exp(-lasts / _LASTING)) * table.devices
         second = _second(table, lasts, rent, even)
         horizon = np.minimum(lasts, stays[:, np.newaxis])
         cost = np.where(table.possible, (second[:, np.newaxis] + rent) / pace, np.inf).min(axis=1)
@@ -188,7 +188,7 @@ def _worth(table: _Table, outlook: Outlook, past: _Past, even: Floats) -> tuple[
     return worth, none
 
 
-def _lasting(left: Floats, unit: Floats) -> Floats:
+def _left_then(left: Floats, unit: Floats) -> Floats:
     """The part of the work of all jobs that is left when those with less are done; shape (jobs,).
 
     Args:
