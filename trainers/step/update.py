@@ -17,6 +17,7 @@ from trainers.reduce import gradients
 from trainers.reduce.buckets import HOST, Buckets, Layout
 from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.overlap import Reduction
+from trainers.state.memory_order import lay_out_as_parameters
 from trainers.task.batch_schedule import learning_rates_times
 
 
@@ -178,8 +179,9 @@ class Update:
         }
 
     def take(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
-        """Take over the state that `as_tree` described; its tensors become the optimizer's own, uncopied."""
+        """Take over the state that `as_tree` described; its tensors become the optimizer's own, uncopied if they may lie as they do."""
         self.optimizer.load_state_dict(tree["optimizer"])
+        lay_out_as_parameters(self.optimizer)
         if self.schedule is not None and tree["schedule"] is not None:
             self.schedule.load_state_dict(tree["schedule"])
         self.lay_out_again(Layout.from_tree(tree["layout"]), keeps_layout, workers)

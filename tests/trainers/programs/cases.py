@@ -41,12 +41,13 @@ class Case:
     def model(self) -> nn.Module:
         if self.network == "mlp":  # 1.7 MiB, so that the rebuilt buckets are two
             return MLP(144, (1200, 200), 10, dropout=0.2)
-        return CNN(1, (16, 32), 10, dropout=0.3, batch_norm=True)
+        cnn = CNN(1, (16, 32), 10, dropout=0.3, batch_norm=True)
+        return cnn if self.network == "cnn" else cnn.to(memory_format=torch.channels_last)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         if self.rule == "sgd":
             return torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
-        return torch.optim.Adam(model.parameters(), 1e-3)
+        return torch.optim.Adam(model.parameters(), 1e-3, fused=self.rule == "fused")
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 9], 0.5) if self.rule == "sgd" else None
@@ -56,7 +57,7 @@ class Case:
 
 
 CASES = [Case(network, rule, n) for n in (2, 3) for network in ("mlp", "cnn") for rule in ("sgd", "adam")]
-CASES.append(Case("cnn", "sgd", 4))
+CASES += [Case("cnn", "sgd", 4), Case("channels-last", "adam", 2), Case("channels-last", "fused", 3)]
 VECTOR_SIZES = (1, 2, 5, 13, 1000, 262147, 900001)
 
 
