@@ -38,7 +38,7 @@ NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
 NEEDED_WITH_MODEL = ("data", "optimizer")
 STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
-NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
+NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
 
 
 class Job(Section):
@@ -51,6 +51,12 @@ class Job(Section):
         default=None,
         description="The network, a `torch.nn.Module`. Needed unless `task` is given.",
         examples=[{"name": "trainers.zoo:MLP"}],
+    )
+    memory_format: Literal["channels_last", "channels_last_3d"] | None = Field(
+        default=None,
+        description="How the model's weights lie in memory, as `Module.to(memory_format=...)` lays them; null: as the "
+        "model makes them. Convolutions are often faster in `channels_last`, with other last bits.",
+        examples=["channels_last"],
     )
     task: Named | None = Field(
         default=None,

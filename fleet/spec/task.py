@@ -88,7 +88,10 @@ class SpecTask:
         if self._user is not None:
             return self._user.model()  # type: ignore[no-any-return]
         assert self._job.model is not None
-        return resolve(self._job.model.name)(**self._job.model.arguments)  # type: ignore[no-any-return]
+        model: nn.Module = resolve(self._job.model.name)(**self._job.model.arguments)
+        if self._job.memory_format is not None:
+            model.to(memory_format=getattr(torch, self._job.memory_format))  # type: ignore[call-overload]
+        return model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer over all parameters of the model."""

@@ -49,6 +49,18 @@ def test_a_job_is_known_by_what_its_rate_depends_on_not_by_its_name(runtime: Run
     assert KnownRates(renamed, directory, "cpu").of_all() == {"c": {1: 10.0}}
 
 
+@pytest.mark.parametrize(
+    "asked", [{"autocast": "bfloat16"}, {"compile": True}, {"accumulate": 2}, {"memory_format": "channels_last"}]
+)
+def test_its_rate_depends_on_what_it_asks_of_a_step(
+    asked: dict[str, Any], runtime: Runtimes, directory: RunDirectory
+) -> None:
+    measured(runtime({"name": "a"}), "a", {1: 10.0}, directory.profile)
+    assert KnownRates(runtime({"name": "c", **asked}), directory, "cpu").of_all() == {}
+    measured(runtime({"name": "a", **asked}), "a", {1: 12.0}, directory.profile)
+    assert KnownRates(runtime({"name": "c", **asked}), directory, "cpu").of_all() == {"c": {1: 12.0}}
+
+
 def test_rates_of_another_kind_of_device_are_found_by_name_alone(runtime: Runtimes, directory: RunDirectory) -> None:
     measured(runtime(*TWO), "a", {1: 10.0}, directory.profile)
     known = KnownRates(runtime({"name": "a"}, {"name": "c"}), directory, "cuda:0")

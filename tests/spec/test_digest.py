@@ -48,6 +48,7 @@ def test_keys_of_a_job_that_do_not_change_results(small: dict[str, Any], keys: d
         {"virtual_workers": 2},
         {"batch_size": 8},
         {"evaluation_batch_size": 8},
+        {"memory_format": "channels_last"},
         {"batch_range": [1, 64]},
         {"loss": "mse_loss"},
         {"stop": {"epochs": 3}},

@@ -115,6 +115,21 @@ def test_what_a_job_asks_of_a_step() -> None:
     assert not hasattr(SpecTask(job(), data()), "before_step")
 
 
+def test_weights_lie_as_the_job_says() -> None:
+    network = {"name": "trainers.zoo:CNN", "arguments": {"channels": 3, "widths": [4, 4]}}
+    plain, last = (
+        SpecTask(job(model=network, **more), data()).model() for more in ({}, {"memory_format": "channels_last"})
+    )
+    kernels = [weight for weight in last.parameters() if weight.dim() == 4]
+    assert kernels and all(weight.is_contiguous(memory_format=torch.channels_last) for weight in kernels)
+    assert not all(weight.is_contiguous() for weight in kernels)
+    assert all(weight.is_contiguous() for weight in plain.parameters())
+    with pytest.raises(ValidationError, match="memory_format: not together with task"):
+        Job.model_validate(
+            {"name": "one", "task": "nets:Task", "memory_format": "channels_last", "stop": {"epochs": 1}}
+        )
+
+
 def test_gradients_are_clipped_in_one_way() -> None:
     with pytest.raises(ValidationError, match="clip_norm and clip_value exclude each other"):
         job(clip_norm=1.0, clip_value=1.0)

@@ -179,7 +179,7 @@ class Update:
         }
 
     def take(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
-        """Take over the state that `as_tree` described; its tensors become the optimizer's own, uncopied if they may lie as they do."""
+        """Take over the state that `as_tree` described; the optimizer keeps its tensors, most of them uncopied."""
         self.optimizer.load_state_dict(tree["optimizer"])
         lay_out_as_parameters(self.optimizer)
         if self.schedule is not None and tree["schedule"] is not None:

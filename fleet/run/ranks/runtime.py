@@ -19,6 +19,7 @@ from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.inputs import InputPreparation
+from fleet.spec.job import STEP_OPTIONS
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec
@@ -209,6 +210,7 @@ class Runtime:
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
+        parts |= job.model_dump(mode="json", include={"memory_format", *STEP_OPTIONS}, exclude_none=True)
         layout = asdict(self.data_of(name).layout)
         del layout["mean_bytes"]  # the largest sample is what is measured
         everything = [parts, layout, device.partition(":")[0], self.spec.resources.threads]

@@ -13,6 +13,8 @@ from fleet.spec.from_script.watch import Step, Watch
 from fleet.spec.references import ReferenceProblem, resolve
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+_FORMATS = {"channels_last": 4, "channels_last_3d": 5}
+"""The memory formats that `Module.to` lays weights of so many dimensions in."""
 
 
 def network_of(step: Step) -> nn.Module | None:
@@ -35,6 +37,8 @@ def note_network(report: Report, calls: Calls, watch: Watch, step: Step, network
         report.tell("the script reads weights into the network; the spec begins with new ones")
     if any(compiled is network for compiled in watch.compiled):
         report.job["compile"] = True
+    if (memory_format := _memory_format(network)) is not None and "model" in report.job:
+        report.job["memory_format"] = memory_format
     trained = {id(each) for group in step.optimizer.param_groups for each in group["params"]}
     frozen = [name for name, each in network.named_parameters() if id(each) not in trained]
     if frozen:
@@ -42,6 +46,16 @@ def note_network(report: Report, calls: Calls, watch: Watch, step: Step, network
             f"the optimizer leaves out {len(frozen)} parameters, such as {frozen[0]}",
             "let the network's own constructor freeze them with requires_grad_(False), or give the optimizer all",
         )
+
+
+def _memory_format(network: nn.Module) -> str | None:
+    """The memory format in which all weights of its number of dimensions lie, unless that is C order too."""
+    for name, dimensions in _FORMATS.items():
+        weights = [weight for weight in network.parameters() if weight.dim() == dimensions]
+        are_so = all(weight.is_contiguous(memory_format=getattr(torch, name)) for weight in weights)
+        if are_so and not all(weight.is_contiguous() for weight in weights):
+            return name
+    return None
 
 
 def _makes(written: Written, calls: Calls, network: nn.Module) -> bool:

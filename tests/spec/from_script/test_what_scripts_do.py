@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.spec.from_script.conftest import Begun, begin
 
 Init = Callable[..., Begun]
@@ -251,3 +253,18 @@ def test_names_that_python_or_a_spec_cannot_take(tmp_path: Path) -> None:
         "def model_of_spec():" in parts and "return model(size=Size(width=5))" in parts and "def model(size):" in parts
     )
     assert job.stop.epochs == 2 and "in their order" in begun.output
+
+
+@pytest.mark.parametrize(("form", "written"), [("channels_last", "channels_last"), ("contiguous_format", None)])
+def test_weights_in_channels_last(form: str, written: str | None, script: Init) -> None:
+    body = """
+        model = nn.Sequential(nn.Unflatten(1, (3, 1, 2)), nn.Conv2d(3, 8, (1, 2)), nn.Flatten(), nn.Linear(8, 3))
+        model = model.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for epoch in range(3):
+            for x, y in DataLoader(Rows(64), batch_size=4, shuffle=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    """
+    assert script(of(body.replace("channels_last", form))).job.memory_format == written
