@@ -42,7 +42,7 @@ class Case:
         if self.network == "mlp":  # 1.7 MiB, so that the rebuilt buckets are two
             return MLP(144, (1200, 200), 10, dropout=0.2)
         cnn = CNN(1, (16, 32), 10, dropout=0.3, batch_norm=True)
-        return cnn if self.network == "cnn" else cnn.to(memory_format=torch.channels_last)
+        return cnn if self.network == "cnn" else cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         if self.rule == "sgd":
