@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from trainers.repeatable.no_exit import no_exit
 from trainers.task.parts import is_parted
 from trainers.task.task import Batch, loss_of
+from trainers.task.without_memory import model_without_memory
 
 
 def least_table(task: Any, batch: Batch) -> int | None:
@@ -25,9 +26,9 @@ def least_table(task: Any, batch: Batch) -> int | None:
     """
     seen = _LookUps(batch[0])
     try:
-        with no_exit(), torch.device("meta"):
-            model = task.model()
-            with seen, torch.no_grad():
+        with no_exit():
+            model = model_without_memory(task.model)
+            with torch.device("meta"), seen, torch.no_grad():
                 list(task.step(model, batch)) if is_parted(task) else loss_of(task, model, batch)
     except (Exception, SystemExit):
         pass  # whatever it has looked up so far counts

@@ -23,6 +23,7 @@ from trainers.step.compute import UnfitLoss, backward
 from trainers.task.parts import is_parted, rules_of
 from trainers.task.step_options import StepOptions
 from trainers.task.task import loss_of, move
+from trainers.task.without_memory import model_without_memory
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
@@ -98,8 +99,8 @@ class _SavedBytes:
 def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
     spare_compiler(TorchDispatchMode.__subclasses__())
-    with no_exit(), torch.device("meta"):
-        model: nn.Module = task.model()
+    with no_exit():
+        model = model_without_memory(task.model)
     saved, operations, seen, unfit = _SavedBytes(), None, OperatorsSeen(), ""
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:

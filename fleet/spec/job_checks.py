@@ -20,8 +20,10 @@ from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.repeatable.unfit_modules import unfit_modules
 from trainers.task.parts import rules_of
 from trainers.task.task_checks import check_task, needed_by
+from trainers.task.without_memory import without_memory
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Inspection:
         if model is not None and not parameters:
             rule, mend = "the model has no parameters to train", "give it a layer that learns"
             self.note(("model",), str(job.model), rule, mend=mend)
+        if model is not None and job.model is not None:
+            self.modules(("model", "name"), job.model.name, model)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
         optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
         self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
@@ -84,10 +88,23 @@ class Inspection:
         except ValueError as error:
             self.note(("task", "name"), named.name, f"the task's {error}")
         try:
-            _without_memory(lambda: rules_of(task, task.model()))
+            model = without_memory(lambda: self._trained(task))
+            self.modules(("task", "name"), named.name, model)
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             misfit = refused(task.model, f"{named.name}, building its model and optimizer,", error)
             self.faults.append(Fault(("task", "name"), named.name, replace(misfit, mend="mend the task")))
+
+    @staticmethod
+    def _trained(task: Any) -> nn.Module:
+        """The task's model, of which its optimizers can be made."""
+        model: nn.Module = task.model()
+        rules_of(task, model)
+        return model
+
+    def modules(self, path: Path, value: str, model: nn.Module) -> None:
+        """Look for modules that cannot be trained."""
+        for unfit in unfit_modules(model):
+            self.note(path, value, unfit.rule, mend=unfit.mend[0].lower() + unfit.mend[1:])
 
     def loss(self, named: Named) -> None:
         """Look at a loss: a function that gets (outputs, targets), or a class built with the arguments alone."""
@@ -127,7 +144,7 @@ class Inspection:
     def called(self, key: str, named: Named, call: Callable[[], Any], found: Any, kind: type) -> Any:
         """What the call gives, or None."""
         try:
-            result = _without_memory(call) if kind is nn.Module or key == "task" else call()
+            result = without_memory(call) if kind is nn.Module or key == "task" else call()
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             self.faults.append(Fault((key, "arguments"), dict(named.arguments), refused(found, named.name, error)))
             return None
@@ -138,21 +155,14 @@ class Inspection:
         return result
 
 
-def _without_memory(call: Callable[[], Any]) -> Any:
-    """The call's result with weights on torch's meta device, or, if that cannot be, with real ones."""
-    with contextlib.suppress(Exception, SystemExit), torch.device("meta"):
-        return call()
-    return call()
-
-
 def _shadows(model: nn.Module) -> list[nn.Parameter]:
     """Parameters of the model's shapes and dtypes, each with the memory of a single element."""
     lazy = torch.nn.parameter.UninitializedParameter
     shadows = []
     for weight in model.parameters():
         shape = (1, 1) if isinstance(weight, lazy) else tuple(weight.shape)
-        one = torch.zeros(1, dtype=weight.dtype)
-        shadows.append(nn.Parameter(one.expand(shape), requires_grad=one.is_floating_point()))
+        one = torch.zeros((), dtype=weight.dtype)
+        shadows.append(nn.Parameter(one.expand(shape), requires_grad=one.is_floating_point() or one.is_complex()))
     return shadows
 
 

@@ -121,6 +121,20 @@ def test_sizes_by_hand() -> None:
     assert size.cpu_bytes(3) - size.cpu_bytes(2) == 4 * weights
 
 
+def test_a_network_whose_constructor_looks_at_numbers_is_sized_like_another() -> None:
+    class Looking(_Task):
+        def model(self) -> nn.Module:
+            one, same = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            same.weight = one.weight
+            same.register_buffer("mean", torch.tensor(one.weight.mean().item()))
+            return nn.Sequential(super().model(), one, same)
+
+    size, plain = (size_of(task, SampleLayout((3, 4), "float32")) for task in (Looking(), _Task()))
+    assert size.parameters == plain.parameters + 9, "one weight that two layers share"
+    assert (size.parameter_bytes, size.buffer_bytes) == (plain.parameter_bytes + 36, 4)
+    assert size.operations is not None and plain.operations is not None and size.operations > plain.operations
+
+
 def test_gradients_of_all_workers_leave_an_accelerator_for_the_host() -> None:
     class Normed(_Task):
         def model(self) -> nn.Module:

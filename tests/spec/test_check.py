@@ -55,6 +55,15 @@ TOYS = """
     class Empty(nn.Module):
         pass
 
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.none = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(0, 3))
+            self.turned = nn.Parameter(torch.ones(3, 2, dtype=torch.complex64).t())
+
+    def unfit():
+        return nn.Sequential(nn.LazyLinear(3), nn.SyncBatchNorm(3))
+
     class Exits(nn.Module):
         def __init__(self):
             raise SystemExit(3)
@@ -66,6 +75,9 @@ TOYS = """
         def model(self): return Net(4)
         def optimizer(self, model): return torch.optim.SGD(model.parameters(), lr=0.1)
         def dataset(self, train): return Toy(train)
+
+    class UnfitTask(Task):
+        def model(self): return unfit()
 
     class WrongTask:
         def modl(self): return Net(4)
@@ -158,10 +170,25 @@ def test_a_failing_constructor_is_shown_with_its_signature(find: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("job", "path"),
+    [
+        ({"model": "toys:unfit"}, "jobs[0].model.name"),
+        ({"task": "toys:UnfitTask", "model": None, "optimizer": None, "metrics": []}, "jobs[0].task.name"),
+    ],
+)
+def test_modules_that_virtual_workers_cannot_train(find: Any, job: dict[str, Any], path: str) -> None:
+    unsized, synchronised = find(job)
+    assert unsized.path == synchronised.path == path
+    assert unsized.rule.startswith("module 0 is a LazyLinear") and "zeros" in unsized.mend
+    assert synchronised.rule.startswith("module 1 is a SyncBatchNorm") and "GroupNorm" in synchronised.mend
+
+
+@pytest.mark.parametrize(
     "job",
     [
         {"model": "toys:NeedsReal"},
         {"model": "toys:Huge"},
+        {"model": "toys:Scaled"},
         {"loss": {"name": "toys:own_loss", "arguments": {"weight": 2.0}}, "metrics": ["toys:own_metric"]},
         {"loss": {"name": "toys:Loss", "arguments": {"margin": 2.0}}},
         {"stop": {"epochs": 1, "monitor": "test_loss", "target": {"loss": 0.1, "accuracy": 0.9}}},

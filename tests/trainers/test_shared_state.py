@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.utils import prune
 
 from trainers import Group, Trainer, UntoldState
 
@@ -145,6 +147,32 @@ def test_statistics_over_all_workers_at_once_are_refused() -> None:
 
     with pytest.raises(UntoldState, match="module 1 is a SyncBatchNorm.*GroupNorm"):
         train(Synchronised())
+
+
+def test_sizes_that_nobody_knows_are_refused() -> None:
+    class Unsized(Task):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(2, 2), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+
+    with pytest.raises(UntoldState, match="module 1 is a LazyBatchNorm1d, .*DDP refuses it, too.*pass zeros"):
+        train(Unsized())
+
+
+def pruned(layer: nn.Linear) -> nn.Linear:
+    prune.random_unstructured(layer, "bias", amount=1)
+    once: nn.Linear = prune.l1_unstructured(layer, "weight", amount=0.5)
+    return once
+
+
+@pytest.mark.parametrize("normed", [nn.utils.weight_norm, nn.utils.spectral_norm, pruned])
+def test_weights_that_torch_works_out_anew_before_each_pass_may_change(normed: Any) -> None:
+    class Normed(Task):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(2, 3), normed(nn.Linear(3, 2)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # there are newer norms, which keep nothing
+        assert train(Normed()).steps == 6
 
 
 def test_an_optimizer_and_a_schedule_that_need_more_than_a_step_gives_are_refused_by_name() -> None:

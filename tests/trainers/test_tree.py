@@ -37,6 +37,7 @@ def test_tensors_come_back_bit_for_bit(dtype: torch.dtype, shape: tuple[int, ...
     tensor = torch.randn(shape).mul(3).to(dtype)
     back = decode(encode({"a/b": [tensor], 3: tensor}))
     assert all(torch.equal(item, tensor) and item.dtype == dtype for item in (back["a/b"][0], back[3]))
+    assert back[3].view(-1).view(torch.uint8).numel() == tensor.nbytes, "its bytes can be looked at"
 
 
 def test_arrays_and_counters_come_back() -> None:

@@ -49,7 +49,7 @@ def still_cached(indices: Sequence[int], sizes: Sequence[int]) -> list[list[int]
     groups: list[list[int]] = []
     room = 0
     for index in indices:
-        if sizes[index] > room:
+        if not groups or sizes[index] > room:
             groups.append([])
             room = _CACHED
         groups[-1].append(index)

@@ -18,8 +18,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes
+from trainers.repeatable.unfit_modules import unfit_modules
 
 CLOSE_LOOKS = 4
 """Turns whose changes of attributes and of parameters' values are looked for; changes in place are, in every turn."""
@@ -52,7 +56,7 @@ class SharedState:
         own: gives a digest of the task's own state (see `trainers.task.own_state`).
 
     Raises:
-        UntoldState: the model has a SyncBatchNorm.
+        UntoldState: the model has a module that cannot be trained so (`unfit_modules`).
     """
 
     def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = (), own: Callable[[], str] = str) -> None:
@@ -60,12 +64,8 @@ class SharedState:
         self._plain = PlainAttributes(model, self._scratch)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self._turns, self._steps = 0, Counter[str]()
-        for name, module in model.named_modules():
-            if isinstance(module, nn.SyncBatchNorm):
-                raise UntoldState(
-                    f"job {job}: module {name} is a SyncBatchNorm, whose statistics need all workers in the forward "
-                    "pass at once; virtual workers take turns. Use BatchNorm, which DDP keeps by process, or GroupNorm"
-                )
+        for unfit in unfit_modules(model):
+            raise UntoldState(f"job {job}: {unfit.rule}. {unfit.mend}")
 
     @contextmanager
     def turn(self, attributes: Attributes) -> Iterator[None]:
@@ -162,8 +162,16 @@ class SharedState:
             f"{path}.{name}".lstrip("."): seen(value, _DEPTH)
             for path, module in self._model.named_modules()
             for name, value in vars(module).items()
-            if name not in TORCHS_OWN and name not in self._scratch
+            if name not in TORCHS_OWN and name not in self._scratch and name not in _made_anew(module)
         }
+
+
+def _made_anew(module: nn.Module) -> set[str]:
+    """The weights that hooks of torch's work out before each forward pass: those of its older norms, and of pruning."""
+    norms = (WeightNorm, SpectralNorm)
+    hooks = module._forward_pre_hooks.values()
+    names = {hook.name for hook in hooks if isinstance(hook, norms)}
+    return names | {hook._tensor_name for hook in hooks if isinstance(hook, BasePruningMethod)}
 
 
 def seen(value: Any, depth: int = 32) -> object:

@@ -188,7 +188,10 @@ def _array_of(word: Mapping[str, str], arrays: Mapping[str, np.ndarray | Tensor]
     found = arrays[_path_in(word)]
     if "array" in word or isinstance(found, Tensor):
         return found
-    return torch.from_numpy(found).view(getattr(torch, word["dtype"]))
+    dtype = getattr(torch, word["dtype"])
+    if found.size == 0:  # whose strides may be 0 in NumPy, and then torch gives no view of its bytes
+        return torch.empty(found.shape, dtype=dtype)
+    return torch.from_numpy(found).view(dtype)
 
 
 def _path_in(word: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils.data import TensorDataset
 
 from trainers.zoo import CNN, MLP
@@ -25,6 +26,21 @@ def samples(count: int, seed: int) -> TensorDataset:
     )
 
 
+class Odd(nn.Module):
+    """Parameters without a dimension, without an element, across memory, of two types; a weight of torch's hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.none, self.scale = nn.Parameter(torch.zeros(0, 3)), nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+        self.turned, self.layer = nn.Parameter(torch.randn(144, 40).t() / 12), nn.Linear(40, 10)
+        prune.l1_unstructured(self.layer, "weight", amount=0.3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = torch.relu(images.flatten(1) @ self.turned.t())
+        scores: Tensor = self.layer(hidden) * self.scale + self.none.sum()
+        return scores.float()
+
+
 @dataclass(frozen=True)
 class Case:
     network: str
@@ -41,6 +57,8 @@ class Case:
     def model(self) -> nn.Module:
         if self.network == "mlp":  # 1.7 MiB, so that the rebuilt buckets are two
             return MLP(144, (1200, 200), 10, dropout=0.2)
+        if self.network == "odd":
+            return Odd()
         cnn = CNN(1, (16, 32), 10, dropout=0.3, batch_norm=True)
         return cnn if self.network == "cnn" else cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
@@ -58,6 +76,7 @@ class Case:
 
 CASES = [Case(network, rule, n) for n in (2, 3) for network in ("mlp", "cnn") for rule in ("sgd", "adam")]
 CASES += [Case("cnn", "sgd", 4), Case("channels-last", "adam", 2), Case("channels-last", "fused", 3)]
+CASES.append(Case("odd", "fused", 2))
 VECTOR_SIZES = (1, 2, 5, 13, 1000, 262147, 900001)
 
 

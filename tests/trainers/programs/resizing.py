@@ -24,7 +24,8 @@ from trainers.reduce.until_met import DeviceSums
 
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]
-CASES += [Case("cnn", "sgd", 8), Case("mlp", "adam", 8), Case("channels-last", "fused", 3)]
+CASES += [Case("cnn", "sgd", 8), Case("mlp", "adam", 8)]
+CASES += [Case("channels-last", "fused", 3), Case("odd", "fused", 3)]
 EACH = 3
 
 
