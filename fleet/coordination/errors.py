@@ -18,8 +18,8 @@ class CannotGoOnError(RuntimeError):
     code = FAILED
 
 
-class SilentGroupError(CannotGoOnError):
-    """Groups have said nothing for too long: their jobs have failed, and the same command goes on without them.
+class FailedJobsError(CannotGoOnError):
+    """Jobs have failed by what all ranks have a part in; the same command goes on without them.
 
     Attributes:
         jobs: theirs.
@@ -30,6 +30,22 @@ class SilentGroupError(CannotGoOnError):
     def __init__(self, text: str, *jobs: str) -> None:
         super().__init__(text)
         self.jobs = jobs
+
+
+class SilentGroupError(FailedJobsError):
+    """Groups have said nothing for too long."""
+
+
+class TornDataError(CannotGoOnError):
+    """A sample of a data set cannot be made, and none may take its place.
+
+    Attributes:
+        data: the data set. lines: those of sources and transforms that raised, if any did.
+    """
+
+    def __init__(self, data: str, text: str, lines: str = "") -> None:
+        super().__init__(text)
+        self.data, self.lines = data, lines
 
 
 class TooFewDevicesError(CannotGoOnError):

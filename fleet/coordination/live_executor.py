@@ -23,6 +23,7 @@ from fleet.coordination.protocol import (
     ProfileGroup,
     SampleSkipped,
     SamplesMade,
+    SampleTorn,
     SaveJob,
     StartGroup,
     StepsTimed,
@@ -47,7 +48,7 @@ class LiveExecutor:
         lanes: the lanes of their rings.
         next_tag: fresh tags for groups.
         stop: raised when another rank got a signal.
-        skipped: takes the samples that preprocessors skip.
+        skipped: takes the samples that preprocessors skip, or cannot make.
         effort: a measurement takes it: steps, how many of the last are timed, and seconds after which it takes fewer.
         energy: shares out what hosts' counters say.
     """
@@ -58,7 +59,7 @@ class LiveExecutor:
         lanes: OpenLanes,
         next_tag: Callable[[], int],
         stop: StopFlag,
-        skipped: Callable[[SampleSkipped], None],
+        skipped: Callable[[SampleSkipped | SampleTorn], None],
         effort: tuple[int, int, float],
         energy: EnergyShares,
     ) -> None:
@@ -144,7 +145,7 @@ class LiveExecutor:
                 return message
             elif isinstance(message, Profiled) and message.job in self._groups:
                 self._groups[message.job].measured = message
-            elif isinstance(message, SampleSkipped):
+            elif isinstance(message, (SampleSkipped, SampleTorn)):
                 self._skipped(message)
             elif isinstance(message, SamplesMade):
                 self._lanes.samples.told(message)

@@ -241,6 +241,16 @@ class SampleSkipped:
 
 
 @dataclass(frozen=True)
+class SampleTorn:
+    """From a preprocessor, which makes no more: a sample cannot be made."""
+
+    rank: int
+    data: str
+    text: str  # which sample, why, and the mend
+    lines: str  # of code that raised
+
+
+@dataclass(frozen=True)
 class SamplesMade:
     """From who fills lanes, after each `CloseLane`: what it has laid into lanes so far, by data set."""
 
@@ -372,19 +382,8 @@ ToPreprocessor = (
 )
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = (
-    StopRequested
-    | SampleRate
-    | SampleSkipped
-    | SamplesMade
-    | EnergyRead
-    | Formed
-    | StepsTimed
-    | AtStep
-    | EpochEnded
-    | CheckpointWritten
-    | Profiled
-    | Fits
-    | Left
-)
+    StopRequested | SampleRate | SampleSkipped | SampleTorn | SamplesMade | EnergyRead | Formed | StepsTimed | AtStep
+    | EpochEnded | CheckpointWritten | Profiled | Fits | Left
+)  # fmt: skip
 Message = Order | Word
 MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

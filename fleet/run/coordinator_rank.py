@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fleet.coordination.errors import CannotGoOnError, SilentGroupError, storage
+from fleet.coordination.errors import CannotGoOnError, FailedJobsError, TornDataError, storage
 from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
@@ -99,8 +99,11 @@ def _advice(error: Exception) -> str:
     """How to go on after an error that ended the run."""
     if isinstance(error, (RanksLost, OvertakenError)):
         return "the same command goes on from the last checkpoints"
-    if isinstance(error, SilentGroupError):
+    if isinstance(error, FailedJobsError):
         return f"the same command goes on without {', '.join(error.jobs)}"
+    if isinstance(error, TornDataError):
+        where = f"\nit was raised in\n{error.lines}" if error.lines else ""
+        return f"the same command goes on then{where}"
     if isinstance(error, CorruptLimitError):
         return (
             "with a higher limit the same command goes on; samples that a run has skipped stay skipped in it, "

@@ -14,7 +14,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
-from fleet.run.torn_samples import told_of
+from fleet.run.ranks.torn_samples import told_of
 from fleet.run_directory.directory import RunDirectoryError
 from fleet.run_directory.profile import ProfileError
 from fleet.spec import SpecError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleet.coordination.protocol import SampleSkipped, SkipSamples
+from fleet.coordination.errors import TornDataError
+from fleet.coordination.protocol import SampleSkipped, SampleTorn, SkipSamples
 from fleet.run_directory.journal import Journal
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
 
@@ -33,12 +34,15 @@ class SkippedBook:
         """How many samples of each data set were skipped."""
         return {name: len(samples) for name, samples in self._samples.items()}
 
-    def take(self, message: SampleSkipped) -> None:
-        """Write a sample down, unless it is known.
+    def take(self, message: SampleSkipped | SampleTorn) -> None:
+        """Write a sample down that was skipped, unless it is known.
 
         Raises:
             CorruptLimitError: it is one too many.
+            TornDataError: none took its place.
         """
+        if isinstance(message, SampleTorn):
+            raise TornDataError(message.data, f"rank {message.rank}: {message.text}", message.lines)
         sample = message.sample
         if self._enter(sample):
             self._journal.write(
@@ -48,8 +52,8 @@ class SkippedBook:
             self.check(sample.data)
 
     def check(self, *data: str) -> None:
-        """Raise CorruptLimitError if one of these data sets, by default of all, has more than it may have."""
-        for name in data or self._samples:
+        """Raise CorruptLimitError if one of these data sets has more than it may have."""
+        for name in data:
             samples, limit = self._samples[name], self._limits[name]
             if len(samples) > limit:
                 raise CorruptLimitError(name, limit, list(map(str, samples.values()))[:MOST_NAMED])

@@ -163,13 +163,15 @@ class Data(Section):
     )
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
-        description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
-        "`skip` takes another sample in its place and writes that down. All other samples stay the same.",
+        description="What happens when a sample cannot be read or transformed: `raise` names it and ends the "
+        "training on these data, `skip` takes another sample in its place and writes that down. All other samples stay "
+        "the same.",
         examples=["skip"],
     )
     corrupt_limit: Count = Field(
         default=100,
-        description="How many different samples a run may skip, all its sessions together; one more ends it.",
+        description="How many different samples a run may skip, all its sessions together; one more ends the training "
+        "on these data.",
         examples=[100],
     )
 

@@ -94,9 +94,14 @@ class SampleError(RuntimeError):
 
 
 class CorruptLimitError(RuntimeError):
-    """More samples of a data set were skipped than its corrupt_limit allows; the text names the first of them."""
+    """More samples of a data set were skipped than its corrupt_limit allows; the text names the first of them.
+
+    Attributes:
+        data: the data set.
+    """
 
     def __init__(self, data: str, limit: int, first: Sequence[str]) -> None:
+        self.data = data
         super().__init__(
             f"data set {data!r}: more samples cannot be made than the {limit} of corrupt_limit; the first of them: "
             f"{', '.join(first)}; mend the data, or raise corrupt_limit"

@@ -143,6 +143,32 @@ def test_run_that_ended_at_a_sample_goes_on_once_it_may_be_skipped(tmp_path: Pat
     assert_same_bits(final_states(ensemble.left("run"), JOBS), final_states(skipped, JOBS))
 
 
+LIMIT = {"on_corrupt": "skip", "corrupt_limit": 2}
+
+
+@pytest.mark.parametrize(("preprocessors", "keys", "said"), [(2, {}, SUNK), (1, LIMIT, "the 2 of corrupt_limit")])
+def test_torn_data_fail_those_who_read_them_and_nobody_else(
+    tmp_path: Path, preprocessors: int, keys: dict[str, Any], said: str
+) -> None:
+    """The others go on with new ranks, which do not ask for these data again; their samples are not even measured."""
+    data = {"pictures": pictures({"broken": TRAINING}) | keys, "whole": pictures()}
+    jobs = [{**mlp(), "data": "whole"}, {**cnn(), "data": "pictures"}, {**counting(), "data": "pictures"}]
+    ensemble = write_ensemble(tmp_path, [{**job, "stop": {"epochs": EPOCHS}} for job in jobs], data=data)
+    options = ("--trainers", "2", "--preprocessors", str(preprocessors), "--policy", "local")
+    ended = run(ensemble.plain("run", *options), tmp_path, SOON)
+    folder = ensemble.left("run")
+    assert ended.code == 1 and "the same command goes on without cnn, count" in ended.output, ended.output
+    assert {name: job["status"] for name, job in folder.summary["jobs"].items()} == {
+        "mlp": "done", "cnn": "failed", "count": "failed",
+    }  # fmt: skip
+    assert all(said in folder.summary["jobs"][name]["error"] for name in ("cnn", "count"))
+    assert "Traceback" not in ended.output and len(folder.events("session")) == 2
+    alone = write_ensemble(tmp_path / "alone", [{**mlp(), "data": "whole", "stop": {"epochs": EPOCHS}}], data=data)
+    ended = run(alone.plain("run"), alone.folder)
+    assert ended.code == 0, ended.output
+    assert_same_bits(final_states(folder, ("mlp",)), final_states(alone.left("run"), ("mlp",)))
+
+
 def test_code_that_fails_for_every_sample_is_told_at_once(tmp_path: Path) -> None:
     ensemble = torn(tmp_path, train=list(range(1, 79)), on_corrupt="skip", corrupt_limit=1000)
     ended = run(ensemble.plain("run"), tmp_path, SOON)

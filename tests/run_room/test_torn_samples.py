@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run.torn_samples import told_of
+from fleet.run.ranks.torn_samples import told_of
 from preprocess import TRAIN, Dataset, SampleError
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 

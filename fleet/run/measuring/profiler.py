@@ -21,6 +21,7 @@ from fleet.coordination.protocol import (
     ProfileGroup,
     SampleRate,
     SampleSkipped,
+    SampleTorn,
     StopRequested,
 )
 from fleet.machine.cluster_map import ClusterMap
@@ -65,13 +66,13 @@ class Waiting:
         silence: seconds without any word after which the run is ended.
         failure: what ends the run on this rank; it is raised.
         stop: raised when another rank got a signal.
-        skipped: takes the samples that preprocessors skip.
+        skipped: takes the samples that preprocessors skip, or cannot make.
     """
 
     silence: float
     failure: Callable[[], BaseException | None]
     stop: StopFlag
-    skipped: Callable[[SampleSkipped], None]
+    skipped: Callable[[SampleSkipped | SampleTorn], None]
 
 
 @dataclass
@@ -231,7 +232,7 @@ class Profiler:
             message = self._mailbox.receive(deadline - time.monotonic(), until=lambda: failure() is not None)
             if (error := failure()) is not None:
                 raise error
-            if isinstance(message, SampleSkipped):
+            if isinstance(message, (SampleSkipped, SampleTorn)):
                 self._waiting.skipped(message)
             elif isinstance(message, StopRequested):
                 self._waiting.stop.raised = True

@@ -19,8 +19,8 @@ from fleet.coordination.protocol import (
 )
 from fleet.run.ranks.kept_samples import kept_part
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
-from preprocess import CorruptLimitError, made_rates
+from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips, tell_of_torn
+from preprocess import CorruptLimitError, SampleError, made_rates
 from preprocess.ring.process import use_one_thread
 
 _IDLE_SECONDS = 0.2
@@ -80,5 +80,8 @@ class PreprocessorRank:
         try:
             made = made_rates(self._rank.datasets[order.data], order.seconds, kept=kept)
         except CorruptLimitError:
-            return  # the coordinator has heard of as many samples, and ends the run
+            return  # the coordinator has heard of as many samples, and ends the session
+        except SampleError as error:
+            tell_of_torn(self._rank, self._mailbox, error)
+            return
         self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made.later, made.first))

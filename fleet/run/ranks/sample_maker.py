@@ -6,10 +6,11 @@ import time
 from collections import Counter
 
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import TO_COORDINATOR, MakeRing, SampleSkipped, SamplesMade, SkipSamples
+from fleet.coordination.protocol import TO_COORDINATOR, MakeRing, SampleSkipped, SamplesMade, SampleTorn, SkipSamples
 from fleet.run.ranks.kept_samples import kept_of
 from fleet.run.ranks.rank import Rank
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SkippedSample
+from fleet.run.ranks.torn_samples import lines_of, sentence_of
+from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SampleError, SkippedSample
 
 _WORK_SECONDS = 0.005  # between looks for messages, each of which lets busy ranks of the host go first
 _NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers
@@ -67,13 +68,17 @@ class SampleMaker:
         """Let each make slots where there is room, for some milliseconds; where nobody can, sleep until somebody may.
 
         Raises:
-            SampleError, RingTimeout: see `Preprocessor.step`.
+            RingTimeout: see `Preprocessor.step`.
         """
         end = time.monotonic() + _WORK_SECONDS
         while busy := [each for each in self._making if not each.rests]:
             try:
                 made = [each.step() for each in busy]
             except CorruptLimitError:
+                self.give_up()
+                return
+            except SampleError as error:
+                tell_of_torn(self._rank, self._mailbox, error)
                 self.give_up()
                 return
             if not any(made):
@@ -83,8 +88,13 @@ class SampleMaker:
                 return
 
     def give_up(self) -> None:
-        """Make no more: too many samples are corrupt. The coordinator has heard of as many, and ends the run."""
+        """Make no more: samples are corrupt, of which the coordinator has heard, and ends the session."""
         self._making = []
+
+
+def tell_of_torn(rank: Rank, mailbox: Mailbox, error: SampleError) -> None:
+    """Let the coordinator hear of a sample that cannot be made."""
+    mailbox.send(0, TO_COORDINATOR, SampleTorn(rank.number, error.data, sentence_of(error), lines_of(error)))
 
 
 def tell_of_skips(rank: Rank, mailbox: Mailbox) -> None:

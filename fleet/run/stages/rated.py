@@ -23,6 +23,7 @@ from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.guessing import guessed_curves, measured_first, waits_for_training
 from fleet.run.stages.learnt_rates import add_to_profile
 from fleet.run.stages.opened import Opened
+from fleet.run.stages.torn_data import data_in_use
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
@@ -66,7 +67,7 @@ def rate_jobs(opened: Opened) -> Rated:
     keeper.note("rating", begins=False)
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
-    data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
+    data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
     lent, weighed = keeper.ledger.lent.lending.most, weighs_data_path(opened.policy)
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)

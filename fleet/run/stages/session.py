@@ -20,6 +20,7 @@ from fleet.run.stages.output import output_to
 from fleet.run.stages.rated import rate_jobs
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.running import start
+from fleet.run.stages.torn_data import data_in_use, readers_fail
 from fleet.run.stages.voted import voted
 from fleet.run.wire import Wire
 
@@ -46,17 +47,22 @@ class Session:
         with kept(ready.directory, self.wire), output_to(ready.directory, len(spec.jobs), spec.search) as output:
             opened = open_run(ready, self.wire, output)
             try:
-                opened.books.skipped.check()
-                opened.walltime.announce()
-                if choose_batches(opened):
-                    rated = rate_jobs(opened)
-                    if self.options.profile is None:
-                        start(rated).train()
+                with readers_fail(opened):
+                    self._train(opened)
             except Exception:
                 with suppress(OSError):  # what went wrong first is told
                     opened.save()
                 raise
             return _end(opened)
+
+    def _train(self, opened: Opened) -> None:
+        """Choose batches, measure, and train what is not trained yet."""
+        opened.books.skipped.check(*data_in_use(opened))
+        opened.walltime.announce()
+        if choose_batches(opened):
+            rated = rate_jobs(opened)
+            if self.options.profile is None:
+                start(rated).train()
 
 
 def _end(opened: Opened) -> int:

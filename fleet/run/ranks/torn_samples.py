@@ -8,7 +8,17 @@ from preprocess import SampleError
 
 def told_of(error: SampleError) -> str:
     """Return the sentence, and the lines of sources and transforms that raised, from the outermost to the innermost."""
-    theirs = raised_in(error.__cause__) if error.__cause__ else ""
-    where = f"\nit was raised in\n{theirs}" if theirs else ""
+    lines = lines_of(error)
+    where = f"\nit was raised in\n{lines}" if lines else ""
+    return f"{sentence_of(error)}; the same command goes on then{where}"
+
+
+def sentence_of(error: SampleError) -> str:
+    """Return which sample cannot be made, why, and the mend."""
     skip = "" if error.more else f"; mend it or what reads it, or set data.{error.data}.on_corrupt to skip"
-    return f"{error}{skip}; the same command goes on then{where}"
+    return f"{error}{skip}"
+
+
+def lines_of(error: SampleError) -> str:
+    """Return the lines of sources and transforms that raised; "" if none did."""
+    return raised_in(error.__cause__) if error.__cause__ else ""
