@@ -46,6 +46,10 @@ class PlainView:
             file.write(f"[{wording.duration(float(event.get('t') or 0.0)):>9}] {text}\n")
             file.flush()
 
+    def recall(self, results: Mapping[str, Mapping[str, Any]]) -> None:
+        """As `RunProgress.recall`."""
+        self._progress.recall(results)
+
     def close(self) -> None:
         """Nothing is left to do."""
 
@@ -74,6 +78,11 @@ class LiveView:
             text = message(event, self._progress)
             if text is not None:
                 self._progress.messages.append(f"{wording.duration(self._progress.seconds):>9}  {text}")
+
+    def recall(self, results: Mapping[str, Mapping[str, Any]]) -> None:
+        """As `RunProgress.recall`."""
+        with self._lock:
+            self._progress.recall(results)
 
     def close(self) -> None:
         """Take the table off the terminal; a second call does nothing."""

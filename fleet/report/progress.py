@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from typing import Any
 
 from fleet.run_directory.journal import JournalLine
 
@@ -61,6 +63,14 @@ class RunProgress:
         kind = event.get("event")
         if kind in self._kinds:
             self._kinds[kind](event)
+
+    def recall(self, results: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over how networks stand after earlier sessions: their entries in run.json, by name."""
+        for name, result in results.items():
+            network = self.network({"job": name})
+            self._become(network, str(result["status"]))
+            network.epochs = int(result["epochs"])
+            network.metrics.update(result["metrics"] or {})
 
     def network(self, event: JournalLine) -> NetworkProgress:
         """The event's network, made known if it was not."""

@@ -21,6 +21,11 @@ def data_key(job: Job) -> str:
     return f"{job.task.name}#{digest}"
 
 
+def is_own(key: str) -> bool:
+    """Whether a data set is a task's own, of which the spec's `data` says nothing."""
+    return "#" in key
+
+
 def has_folds(spec: EnsembleSpec, key: str) -> bool:
     """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
     search = spec.search

@@ -78,6 +78,24 @@ def test_a_name_can_neither_colour_nor_clear_the_terminal() -> None:
     assert "[red]no[/red]" in written(sheet)
 
 
+def test_what_earlier_sessions_did_is_counted() -> None:
+    results = {
+        "first": {"status": "done", "epochs": 3, "metrics": {"accuracy": 0.9}},
+        "second": {"status": "failed", "epochs": 1, "metrics": None},
+        "third": {"status": "pending", "epochs": 2, "metrics": {}},
+    }
+    sheet = console(terminal=False)
+    plain, live = PlainView(sheet, 3), LiveView(console(terminal=True), 3)
+    for view in (plain, live):
+        view.recall(results)
+    assert "1 of 3 done, 1 failed" in screen(live) and "90.00 %" in screen(live)
+    for view in (plain, live):
+        view.event({"event": "started", "t": 1.0, "job": "second", "devices": [0], "epoch": 1})
+        view.event({"event": "ended", "t": 2.0, "status": "stopped", "wall_seconds": 2.0})
+        view.close()
+    assert written(sheet).splitlines()[-1].endswith("stopped after 2.00 s: 1 done, 0 failed")
+
+
 def test_the_live_table_shows_where_the_run_stands(simulated: Callable[..., list[Event]]) -> None:
     now = 100.0
     view = LiveView(console(terminal=True), total=9, clock=lambda: now)

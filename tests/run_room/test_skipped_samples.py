@@ -48,7 +48,7 @@ def test_one_too_many_ends_the_run_in_this_session_and_in_the_next(tmp_path: Pat
     with pytest.raises(CorruptLimitError):
         book(journal, limit=1).check("numbers")
     book(journal, limit=1).check()  # nobody reads them
-    book(journal, limit=2).check("numbers")
+    book(journal, limit=2).check("numbers", "module:Task#1")
 
 
 def test_what_a_source_could_not_give_stays_skipped_what_a_transform_refused_is_tried_again(tmp_path: Path) -> None:

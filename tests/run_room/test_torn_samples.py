@@ -23,3 +23,8 @@ def test_the_mend_is_told_with_the_lines_that_raised_and_none_of_ours(tmp_path: 
 def test_where_others_could_not_be_made_either_the_mend_is_not_to_skip() -> None:
     told = told_of(SampleError("d", "train", 3, 0, "it was found corrupt before", "; none of 2 others: mend them"))
     assert told.endswith("mend them; the same command goes on then") and "on_corrupt" not in told
+
+
+def test_of_a_tasks_own_data_the_spec_cannot_say_anything() -> None:
+    told = told_of(SampleError("nets:Task#0a1b", "train", 3, 0, "it is no picture"))
+    assert told.endswith("mend it or what reads it; the same command goes on then")

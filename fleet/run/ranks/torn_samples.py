@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleet.machine.raised_in import raised_in
+from fleet.spec.data_keys import is_own
 from preprocess import SampleError
 
 
@@ -15,8 +16,10 @@ def told_of(error: SampleError) -> str:
 
 def sentence_of(error: SampleError) -> str:
     """Return which sample cannot be made, why, and the mend."""
-    skip = "" if error.more else f"; mend it or what reads it, or set data.{error.data}.on_corrupt to skip"
-    return f"{error}{skip}"
+    if error.more:
+        return str(error)
+    skip = "" if is_own(error.data) else f", or set data.{error.data}.on_corrupt to skip"
+    return f"{error}; mend it or what reads it{skip}"
 
 
 def lines_of(error: SampleError) -> str:

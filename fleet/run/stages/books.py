@@ -63,6 +63,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
     longer = reopen(ledger, output.directory.path, read_journal(output.directory.journal))
+    output.view.recall({name: job.result() for name, job in ledger.jobs.items() if job.epoch or not job.waits})
     cut = _cut_off(read_journal(output.directory.journal))
     found = {
         name: stands(rank, name) for name, job in ledger.jobs.items() if job.waits or (job.is_paused and name in cut)
