@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 
@@ -22,6 +22,19 @@ class DataSpecError(ValueError):
 
 class SourceError(DataSpecError):
     """A source of samples that cannot be opened."""
+
+
+class UnusableDataError(SourceError):
+    """Several data sets that cannot be used; the text has all of their problems.
+
+    Args:
+        problems: by the data set's name.
+    """
+
+    def __init__(self, problems: Mapping[str, DataSpecError]) -> None:
+        super().__init__(tuple(problems), "cannot be used", "mend each")
+        told = "".join(f"\n  {number}. {name}: {error}" for number, (name, error) in enumerate(problems.items(), 1))
+        self.args = (f"the data: {len(problems)} problems{told}",)
 
 
 class NotArrays(SourceError):

@@ -66,17 +66,37 @@ class MapStyleSource:
         raise errors[0]
 
     def _pair(self, index: int, what: str) -> tuple[Array, Any]:
+        mend = "let [index] give a pair of an array or tensor and a target"
         try:
-            image, target = self.items[index]
-            array, number = np.asarray(image), np.asarray(target)
+            sample = self.items[index]
         except Exception as cause:  # the user's code may raise anything
+            rule = f"reading its sample {index} raised {type(cause).__name__}: {cause}"
+            raise SourceError(what, rule, mend) from cause
+        if (form := _no_pair(sample)) is not None:
+            raise SourceError(what, f"its sample {index} is {form}, and no (input, target)", mend)
+        try:
+            image, target = sample
+            array, number = np.asarray(image), np.asarray(target)
+        except Exception as cause:
             rule = f"reading its sample {index} as (input, target) raised {type(cause).__name__}: {cause}"
-            raise SourceError(what, rule, "let [index] give a pair of an array or tensor and a target") from cause
+            raise SourceError(what, rule, mend) from cause
         for name, value in (("input", array), ("target", number)):
             if value.dtype.kind not in "iufb":
                 rule = f"the {name} of its sample {index} is a {type(image if name == 'input' else target).__name__}"
                 raise NotArrays(what, rule, "give numbers: an array, a tensor or an image")
         return array, target
+
+
+def _no_pair(sample: Any) -> str | None:
+    """What a sample is that is unlike (input, target), whatever unpacks into two; None: a pair, or nobody knows."""
+    if isinstance(sample, Mapping):
+        return f"a {type(sample).__name__} of {', '.join(map(str, sample))}"
+    if isinstance(sample, (tuple, list)):
+        return None if len(sample) == 2 else f"a {type(sample).__name__} of {len(sample)}"
+    shape = getattr(sample, "shape", None)
+    if shape is not None:
+        return f"a {type(sample).__name__} of shape {tuple(shape)}"
+    return f"a {type(sample).__name__}" if isinstance(sample, (str, bytes, int, float)) else None
 
 
 def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1) -> MapStyleSource:

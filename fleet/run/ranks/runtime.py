@@ -23,7 +23,7 @@ from fleet.spec.job import STEP_OPTIONS
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec
-from preprocess.samples.errors import NotArrays
+from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
 from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from preprocess.sources.blocks import block_bytes
@@ -263,9 +263,20 @@ def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
     """Open them.
 
     Raises:
-        preprocess.SourceError, preprocess.TransformError: one cannot be used.
+        preprocess.SourceError, preprocess.TransformError: one cannot be used, or several, all of which are told.
     """
-    return {key: _opened(specs, key in spec.data) for key, specs in dataset_specs(spec).items()}
+    opened: dict[str, Dataset] = {}
+    problems: dict[str, DataSpecError] = {}
+    for key, specs in dataset_specs(spec).items():
+        try:
+            opened[key] = _opened(specs, key in spec.data)
+        except (SourceError, TransformError) as error:
+            problems[key] = error
+    if len(problems) == 1:
+        raise next(iter(problems.values()))
+    if problems:
+        raise UnusableDataError(problems)
+    return opened
 
 
 def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
