@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--json | --table] [--repetitions N]`: tables, or JSON that ends the output."""
+"""`python -m benchmarks NAME [--json | --table] [--repetitions N]`: tables, or JSON, and nothing else on the output."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from fleet.machine.standard_output import others_on_standard_error
 
 HERE = Path(__file__).parent
 
@@ -41,7 +43,7 @@ def machine() -> dict[str, Any]:
 
 def main(
     name: Annotated[str, typer.Argument(help="which benchmark")],
-    as_json: Annotated[bool, typer.Option("--json", help="end the output with one JSON object")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     repetitions: Annotated[
         int,
         typer.Option("--repetitions", "--kills", "--jobs", "--ensembles", help="how many of these; 0: its own number"),
@@ -52,14 +54,15 @@ def main(
     ] = "",
     seconds: Annotated[float, typer.Option(help="of gpu_check: for all parts together; 0: its own number")] = 0.0,
     device: Annotated[str, typer.Option(help="of gpu_check: rig, to try it without a GPU")] = "",
-    as_markdown: Annotated[bool, typer.Option("--table", help="of gpu_check: end the output with Markdown")] = False,
+    as_markdown: Annotated[bool, typer.Option("--table", help="of gpu_check: print Markdown")] = False,
 ) -> None:
     """Run one benchmark. Exit code 1 if a bar is missed."""
     if name not in names():
         sys.exit(f"there is no benchmark {name!r}; there are: {', '.join(names())}")
-    run = importlib.import_module(f"benchmarks.{name}").main
     given = {"parts": parts, "seconds": seconds, "device": device}
-    result = run(repetitions, **_known(name, run, given))
+    with others_on_standard_error():
+        run = importlib.import_module(f"benchmarks.{name}").main
+        result = run(repetitions, **_known(name, run, given))
     result["machine"] = machine()
     if as_markdown:
         print(result.get("markdown") or f"{name} gives no Markdown; leave --table out")

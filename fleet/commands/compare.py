@@ -145,6 +145,7 @@ def _only_job(states: dict[str, _State]) -> dict[str, _State]:
 def _shown(left: _State, right: _State) -> Iterator[str]:
     """The entries that are shown and not compared."""
     from trainers.proof.comparison import not_compared
+    from trainers.proof.histories import history_difference
 
     ours, theirs = not_compared(left.checkpoint), not_compared(right.checkpoint)
     if ours["job"] != theirs["job"]:
@@ -153,9 +154,8 @@ def _shown(left: _State, right: _State) -> Iterator[str]:
         values = [pins.get(name) or "unset" for pins in (ours["pins"], theirs["pins"])]
         if values[0] != values[1]:
             yield f"pin {name}: {values[0]} and {values[1]}"
-    if ours["history"] != theirs["history"]:
-        lengths = [len(history) for history in (ours["history"], theirs["history"])]
-        yield f"history: differs ({lengths[0]} and {lengths[1]} epochs)"
+    if told := history_difference(ours["history"], theirs["history"]):
+        yield f"history: {told}"
 
 
 def _print_states(result: StateComparison, missing: list[str], shown: list[str]) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
-from fleet.machine.raised_in import raised_in
+from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.machine.standard_error import tell
 
 
@@ -30,17 +28,3 @@ def mendable(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except caught as error:
         end(BAD_INPUT, str(error))
-
-
-def failed(error: Exception, where: str = "") -> int:
-    """Tell of an error, and in which lines of the person's code it was raised; return the exit code.
-
-    Where it was raised in none of them it is one of fleet's, and its whole traceback is told. `where`: " on rank 1".
-    """
-    theirs = raised_in(error)
-    if theirs:
-        said = "".join(traceback.format_exception_only(error)).rstrip()
-        tell(f"the job failed{where}: {said}\nit was raised in\n{theirs}")
-    else:
-        tell(f"the job failed{where}:\n" + "".join(traceback.format_exception(error)))
-    return FAILED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from fleet.commands.one_job.options import TrainError, TrainOptions
 from fleet.commands.one_job.torch_world import inside_torchrun
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
 from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 from fleet.machine.signals import StopFlag
@@ -86,7 +87,7 @@ def run_job(options: TrainOptions) -> int:
     try:
         options.check()
         with importable([Path.cwd()]):
-            _check_task(options.task)
+            _check_task(options.task, options.made_with)
             if "D2" in options.level:
                 from trainers.repeatable.instruction_sets import restart
 
@@ -122,7 +123,7 @@ def _devices(options: TrainOptions) -> int:
     return min(local_trainers(options.device), options.virtual_workers)
 
 
-def _check_task(reference: str) -> None:
+def _check_task(reference: str, made_with: Mapping[str, str]) -> None:
     """Find the class, and what it must have, before any rank starts."""
     from trainers.task.task_checks import needed_by
 
@@ -135,10 +136,19 @@ def _check_task(reference: str) -> None:
             "the methods model(self), optimizer(self, model) and dataset(self, train), or, for several optimizers, "
             "optimizers(self, model) and step(self, model, batch) in place of the second"
         )
+    try:
+        signature(found).bind(**made_with)
+    except TypeError as error:
+        raise TrainError(
+            f"{reference} cannot be made: {error}; a task is made without arguments, so give each one a default"
+        ) from None
+    except ValueError:  # some builtins tell none
+        return
 
 
 def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
+    from fleet.commands.one_job.last_words import LastWords, tell_all
     from fleet.commands.one_job.view import TrainView
     from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
     from trainers.state.checkpoint import write
@@ -155,8 +165,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
         try:
             state = train_with_ddp(job, view, stop, lambda events: _write_trace(options, events))
         except ProcessFailed as error:
-            tell(str(error))
-            return FAILED
+            return tell_all({error.rank: LastWords.of_process(error)}, options.virtual_workers)
         except Stopped:
             view.say("stopped; stock DDP cannot go on with the same bits, so nothing is kept")
             return STOPPED

@@ -166,7 +166,7 @@ class Coordinator:
         """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
             self._promise(name)
-        self._tell_late(plan.late)
+        self._tell_late(self.ledger.noticed(plan.late))
         self.books.record_windows(plan.windows)
         self.books.note("promises", promises=plan.promises)
         for name in plan.promoted:

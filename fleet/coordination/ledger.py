@@ -12,7 +12,7 @@ from fleet.coordination.closing import with_closings
 from fleet.coordination.job_book import JobBook
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
-from fleet.coordination.promise import Promise
+from fleet.coordination.promise import LEAST_LATENESS, Promise
 from fleet.coordination.round import Round, last_formed
 from fleet.coordination.run_account import RunAccount
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
@@ -277,6 +277,10 @@ class Ledger(RunAccount):
     def pardoned(self, job: str, now: float) -> None:
         """The service that a job has had until now no longer counts against it."""
         self._change(job, state=transitions.pardoned(self.jobs[job].state, now))
+
+    def noticed(self, late: Mapping[str, float]) -> dict[str, float]:
+        """Of jobs that can be done then at the earliest, those that are late by as much as is shown of a time."""
+        return {job: end for job, end in late.items() if end - self.jobs[job].state.deadline >= LEAST_LATENESS}
 
     # what happens to a job while it trains
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+LEAST_LATENESS = 0.01
+"""Seconds by which a job has to be late for its deadline before that is told: fewer would be shown as none."""
+
 
 @dataclass(frozen=True)
 class Promise:

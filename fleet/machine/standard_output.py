@@ -6,7 +6,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from typing import TextIO
 
 _OUTPUT, _ERROR = 1, 2
 
@@ -15,7 +16,7 @@ _OUTPUT, _ERROR = 1, 2
 def others_on_standard_error() -> Iterator[None]:
     """Send to standard error what is printed inside, by libraries in C and by processes that begin there, too.
 
-    HiGHS prints lines that no option turns off (HiGHS.jl's issue 312), and a person's modules may print as well. One
+    HiGHS 1.12 prints a line that no option turns off (its issue 2783), and a person's modules may print as well. One
     thread at a time is inside.
     """
     kept = _kept()
@@ -30,6 +31,32 @@ def others_on_standard_error() -> Iterator[None]:
         ctypes.CDLL(None).fflush(None)  # what C keeps in its buffers
         os.dup2(kept, _OUTPUT)
         os.close(kept)
+
+
+@contextmanager
+def python_alone_on_standard_output() -> Iterator[None]:
+    """Leave standard output to what Python prints inside, in any thread; what else is printed goes to standard error.
+
+    For a rank, whose lines people read as its threads write them while a policy may have HiGHS solve its program.
+    """
+    own = _python_output()
+    if own is None:
+        with others_on_standard_error():
+            yield
+        return
+    with own, others_on_standard_error(), redirect_stdout(own):
+        yield
+
+
+def _python_output() -> TextIO | None:
+    """What Python prints on, under another descriptor; None: that is not standard output, or it is closed."""
+    try:
+        if sys.stdout.fileno() != _OUTPUT:
+            return None
+    except (AttributeError, OSError, ValueError):
+        return None
+    kept = _kept()
+    return None if kept is None else open(kept, "w", 1, sys.stdout.encoding, sys.stdout.errors)
 
 
 def _kept() -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.report.line_values import by_integer, integers_of, makers_of, metrics_of, number_of, seconds_of
+from fleet.report.promises import Promises
 from fleet.report.records import (
     CheckpointFile,
     DeviceSpan,
@@ -27,7 +28,7 @@ from fleet.report.records import (
     Waited,
     Warned,
 )
-from fleet.report.wording import broken_service, lateness
+from fleet.report.wording import broken_service
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.run_directory.sample_counts import SampleCounts
@@ -93,6 +94,7 @@ class _Reader:
         self._outcomes: dict[str, RecordedOutcome] = {}
         self._failures: list[RecordedFailure] = []
         self._warnings: list[Warned] = []
+        self._promises = Promises()
         self._skipped_samples: list[RecordedSkip] = []
         self._sample_counts = SampleCounts()
         self._energy = EnergyTotals()
@@ -118,7 +120,6 @@ class _Reader:
             "failed": self._failed,
             "round_end": self._round_end,
             "warning": self._warning,
-            "late": self._late,
             "service_window": self._service_window,
             "lost": self._lost,
             "skipped": self._skipped,
@@ -137,6 +138,8 @@ class _Reader:
         self._sessions[-1] = replace(self._sessions[-1], end=self._now)
         if kind in self._kinds:
             self._kinds[kind](event)
+        if told := self._promises.told(event):
+            self._warnings.append(Warned(told, self._named(event), self._now))
 
     def finish(self) -> RunHistory:
         """The history so far; all that is still open ends now."""
@@ -321,10 +324,6 @@ class _Reader:
         if event["broken"]:
             told = [float(event[key]) for key in ("promised", "had", "begin", "end")]
             self._warnings.append(Warned(broken_service(*told), self._named(event), self._now))
-
-    def _late(self, event: JournalLine) -> None:
-        deadline, end = (number_of(event.get(key)) for key in ("deadline", "end"))
-        self._warnings.append(Warned(lateness(deadline, end), self._named(event), self._now))
 
     def _lost(self, event: JournalLine) -> None:
         ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))

@@ -93,7 +93,8 @@ def _batch(event: JournalLine, progress: RunProgress) -> str:
 def _done(event: JournalLine, progress: RunProgress) -> str:
     why = str(event.get("why", ""))
     network = progress.network(event)
-    return f"{network.name} done, {wording.WHY.get(why, why)}: {metrics_text(network.metrics)}"
+    promise = f"; {progress.promise_told}" if progress.promise_told else ""
+    return f"{network.name} done, {wording.WHY.get(why, why)}: {metrics_text(network.metrics)}{promise}"
 
 
 def _failed(event: JournalLine, progress: RunProgress) -> str:
@@ -111,7 +112,11 @@ def _warning(event: JournalLine, progress: RunProgress) -> str:
 
 
 def _late(event: JournalLine, progress: RunProgress) -> str:
-    return f"warning: {event.get('job')}: {wording.lateness(event.get('deadline'), event.get('end'))}"
+    return f"warning: {event.get('job')}: {progress.promise_told}"
+
+
+def _admitted(event: JournalLine, progress: RunProgress) -> str | None:
+    return f"{event.get('job')}: {progress.promise_told}" if progress.promise_told else None
 
 
 def _service_window(event: JournalLine, progress: RunProgress) -> str | None:
@@ -155,6 +160,7 @@ _WRITERS = {
     "failed": _failed,
     "warning": _warning,
     "late": _late,
+    "admitted": _admitted,
     "service_window": _service_window,
     "lost": _lost,
     "skipped": _skipped,

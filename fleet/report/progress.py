@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any
 
+from fleet.report.promises import Promises
 from fleet.run_directory.journal import JournalLine
 
 FINISHED = ("done", "failed")
@@ -41,6 +42,8 @@ class RunProgress:
         self.phase = "starting"
         self.ended = False
         self.seconds = 0.0
+        self.promise_told = ""  # by the last event
+        self._promises = Promises()
         self.messages: deque[str] = deque(maxlen=100)
         self._kinds = {
             "cluster": self._cluster,
@@ -60,6 +63,7 @@ class RunProgress:
     def apply(self, event: JournalLine) -> None:
         """Take one event; unknown kinds are passed over."""
         self.seconds = max(self.seconds, float(event.get("t") or 0.0))
+        self.promise_told = self._promises.told(event)
         kind = event.get("event")
         if kind in self._kinds:
             self._kinds[kind](event)

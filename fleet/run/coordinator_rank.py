@@ -13,6 +13,7 @@ from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESS
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import HELD, leave
 from fleet.machine.standard_error import tell
+from fleet.machine.standard_output import python_alone_on_standard_output
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread
@@ -36,7 +37,7 @@ def coordinate(rank: Rank, options: RunOptions) -> int:
     code: int = FAILED
     wire = Wire(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
-        with _pulse(rank), storage():
+        with python_alone_on_standard_output(), _pulse(rank), storage():
             code = Session(rank, options, wire).run()
     except DirectoryHeldError as error:
         tell(str(error))

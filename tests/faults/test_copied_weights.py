@@ -100,12 +100,37 @@ def test_a_file_system_that_copies_no_files_is_no_error(
 def test_a_donor_that_is_damaged_is_told_of(disk: Path, wanted: str) -> None:
     folder, own = disk / "members", found(disk / "members")
     donor = folder / "1" / "settled" / NAME
-    content = donor.read_bytes()
-    weights = read(donor).parameters["0.weight"].numpy().tobytes()
-    donor.write_bytes(content.replace(weights, bytes(len(weights)), 1))
+    content = damage(donor)
     with pytest.raises(CheckpointError, match="is damaged"):
         copies.of(folder).carry_out(copies.DECISION)
     assert found(folder) == own
     donor.write_bytes(content)
     copies.of(folder).carry_out(copies.DECISION)
     assert found(folder) == wanted
+
+
+def damage(path: Path) -> bytes:
+    """Give a checkpoint other weights than were written; returns what was."""
+    content = path.read_bytes()
+    weights = read(path).parameters["0.weight"].numpy().tobytes()
+    path.unlink()  # its other names keep what was written
+    path.write_bytes(content.replace(weights, bytes(len(weights)), 1))
+    return content
+
+
+def test_a_copy_that_is_damaged_later_is_made_again(disk: Path, wanted: str) -> None:
+    folder = disk / "members"
+    copies.of(folder).carry_out(copies.DECISION)
+    damage(folder / "0" / NAME)
+    assert found(folder) is None
+    assert copies.of(folder).again(copies.DECISION) == "" and found(folder) == wanted
+
+
+@pytest.mark.parametrize("member", ["0", "1"])
+def test_a_copy_of_which_nothing_is_kept_any_more_is_told_of(disk: Path, member: str) -> None:
+    folder = disk / "members"
+    copies.of(folder).carry_out(copies.DECISION)
+    damage(folder / "0" / NAME)
+    kept = folder / member / "settled" / NAME
+    kept.unlink()
+    assert f"{kept}: no such file" in copies.of(folder).again(copies.DECISION) and found(folder) is None

@@ -147,8 +147,19 @@ def test_pins_history_and_name_are_shown_but_not_compared(tmp_path: Path, capsys
     write(tmp_path / "b.h5", state(job="other", pins={"threads": "2"}, history=[]))
     code, text = outcome(capsys, tmp_path / "a.h5", tmp_path / "b.h5")
     assert code == 0
-    for line in ("job: net and other", "pin threads: 1 and 2", "history: differs (1 and 0 epochs)"):
+    lengths = "history: 1 of 1 values differ, as there are 1 and 0 epochs; first: epoch 1, loss: 2.0 and nothing"
+    for line in ("job: net and other", "pin threads: 1 and 2", lengths):
         assert f"not compared: {line}" in text
+
+
+def test_the_first_value_in_which_histories_differ_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    histories = [[{"loss": 2.0, "accuracy": float("nan")}, {"loss": loss, "accuracy": 0.5}] for loss in (1.0, 1.25)]
+    for name, history in zip("ab", histories):
+        write(tmp_path / f"{name}.h5", state(history=history))
+    code, text = outcome(capsys, tmp_path / "a.h5", tmp_path / "b.h5")
+    told = "1 of 4 values differ; first: epoch 2, loss: 1.0 and 1.25, 0.2 of the larger apart"
+    assert code == 0 and f"not compared: history: {told}\n" in text
+    assert "history" not in outcome(capsys, tmp_path / "a.h5", tmp_path / "a.h5")[1]
 
 
 def write_run(folder: Path, **jobs: Checkpoint) -> Path:

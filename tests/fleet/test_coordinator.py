@@ -84,6 +84,20 @@ class Bounded:
         return replace(policy("baseline").plan(state), bound=5.0, end=7.0)
 
 
+class Anxious:
+    """FLEET's baseline, which promises the job `a` its deadline, and says that it will be late by so many seconds."""
+
+    name, shares_streams, trigger = "anxious", False, Trigger()
+
+    def __init__(self, late: float) -> None:
+        self._late = late
+
+    def plan(self, state: State) -> Plan:
+        plan = policy("baseline").plan(state)
+        job = state.by_name["a"]
+        return replace(plan, admitted=() if job.admitted else ("a",), late={"a": job.deadline + self._late})
+
+
 def coordinated(
     jobs: list[JobState], chosen: Any, outside: Outside | None = None
 ) -> tuple[Obedient, Ledger, list[Any]]:
@@ -268,6 +282,14 @@ def test_a_promise_that_a_slow_job_breaks_is_told_long_before_the_job_ends() -> 
     assert [event["event"] for event in told] == ["admitted", "late", "done"]
     assert told[1]["t"] <= 4.0 and told[1]["deadline"] == 20.0 and 28.0 <= told[1]["end"] <= 31.0
     assert ledger.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 20.0, "end": 30.0}
+
+
+@pytest.mark.parametrize(("late", "told"), [(0.0, False), (0.004, False), (0.02, True), (math.inf, True)])
+def test_a_job_is_told_to_be_late_only_by_as_much_as_is_shown(late: float, told: bool) -> None:
+    jobs = [JobState("a", CURVE, 1, deadline=500.0, remaining=30.0)]
+    _, ledger, events = coordinated(jobs, Anxious(late))
+    assert ("late" in [event["event"] for event in events]) == told
+    assert ledger.jobs["a"].result()["promise"]["status"] == "kept"
 
 
 def test_the_policy_is_asked_by_its_trigger_and_not_while_all_leave() -> None:

@@ -39,6 +39,7 @@ def replay(folder: RunFolder, job: str, *options: str, **variables: str) -> Ende
 def test_under_stock_ddp_it_has_the_bits_of_the_run(trained: RunFolder, job: str, pinned: dict[str, str]) -> None:
     ended = replay(trained, job, "--ddp", **pinned)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
+    assert "history" not in ended.output, ended.output
 
 
 @pytest.mark.slow
@@ -59,6 +60,7 @@ def test_another_history_is_told_apart(trained: RunFolder, pinned: dict[str, str
     finally:
         file.write_text(content)
     assert ended.code == 1 and "different" in ended.output, ended.output
+    assert "values differ; first: epoch 1, loss: " in ended.output
 
 
 def test_what_cannot_be_replayed_is_told_in_words(trained: RunFolder, tmp_path: Path) -> None:

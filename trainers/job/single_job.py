@@ -13,18 +13,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from trainers.job.plan import BatchPlan
 from trainers.job.stop_agreement import StopAgreement
 from trainers.job.trainer import Trainer
 from trainers.repeatable.random_state import seed_everything
 from trainers.task.task import Batch, Task, batch_size_of, collate_of, evaluation_batch_of, name_of, order_seed_of
+from trainers.task.unfit_task import UnfitTask
 
 _SECONDS_BETWEEN_NEWS = 1.0
-
-
-class NoSamples(ValueError):
-    """A task has nothing to train on."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,17 @@ class TaskDatasets:
     """
 
     def __init__(self, task: Task) -> None:
-        """Build both under the order's seed, so what they draw is the same in every process. NoSamples if empty."""
+        """Build both under the order's seed, so what they draw is the same in every process.
+
+        UnfitTask if they cannot be read by index, or if there is nothing to train on.
+        """
         self._seed = order_seed_of(task)
         seed_everything(self._seed)
-        self.train = task.dataset(True)
-        self.held_out = task.dataset(False)
+        self.train = _by_index(task, True)
+        self.held_out = _by_index(task, False)
         self._evaluated, self._collate = evaluation_batch_of(task, batch_size_of(task)), collate_of(task)
         if not len(self.train):
-            raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
+            raise UnfitTask(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
     def order(self, epoch: int) -> torch.Tensor:
         """Return the epoch's order of the training samples, int64, as DistributedSampler has it before it pads.
@@ -201,6 +202,19 @@ def at_epoch(dataset: Any, epoch: int) -> None:
 def shuffles_itself(dataset: Any) -> bool:
     """Whether a data set gives the samples of an epoch in the order in which they are to be taken."""
     return getattr(dataset, "shuffles_itself", False) is True
+
+
+def _by_index(task: Task, train: bool) -> Any:
+    """Return one of a task's data sets. UnfitTask if its samples cannot be read by index."""
+    found = task.dataset(train)
+    one_by_one = isinstance(found, IterableDataset) or not (hasattr(found, "__len__") and hasattr(found, "__getitem__"))
+    if (found is None and not train) or not one_by_one:
+        return found
+    kind = "None" if found is None else f"a {type(found).__name__}"
+    raise UnfitTask(
+        f"task {name_of(task)}: dataset({train}) gives {kind}, and must give a map-style data set, with __len__ and "
+        "__getitem__: a Dataset of torch, or a list of samples"
+    )
 
 
 def _samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

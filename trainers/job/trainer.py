@@ -81,7 +81,7 @@ class Trainer(Progress):
         self.compute: Compute = compute or ForwardBackward()
         self.accumulating = False
         seed_everything(self.seed)
-        self.model = task.model().to(self.device)
+        self.model = tasks.model_of(task).to(self.device)
         compiled = (self.options.compile, self.level.mixed_kinds, self.device)
         self._compiler = compile_model(self.name, self.model, *compiled)
         self._own = OwnState(task)

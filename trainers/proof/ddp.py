@@ -51,7 +51,7 @@ class DdpRank:
         self._data = TaskDatasets(task)
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
-        self.model = task.model().to(device)
+        self.model = tasks.model_of(task).to(device)
         self._compiler = compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
         self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
         self.optimizer, self.schedule = self._wrap()

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -42,12 +42,38 @@ _KILLED_SECONDS = 60.0
 _LOOPBACK = ("lo", "lo0")
 
 
-class ProcessFailed(RuntimeError):
-    """A process of the job failed; `rank` says which, the text holds its traceback or what ended it."""
+@dataclass(frozen=True)
+class RaisedError:
+    """An error that a process of the job raised, as another process can tell of it.
 
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(f"rank {rank} of the DDP job failed:\n{text}")
-        self.rank = rank
+    kind: of its class, the name. text: what it says. said: both, as Python prints them. stack: file, line number,
+    function and line of each call, from the outermost to the innermost.
+    """
+
+    kind: str
+    text: str
+    said: str
+    stack: Sequence[tuple[str, int | None, str, str | None]]
+
+    @classmethod
+    def of(cls, error: BaseException) -> RaisedError:
+        """Tell of an error that is being handled."""
+        said = "".join(traceback.format_exception_only(error)).rstrip()
+        calls = traceback.extract_tb(error.__traceback__)
+        stack = [(call.filename, call.lineno, call.name, call.line) for call in calls]
+        return cls(type(error).__name__, str(error), said, stack)
+
+    def lines(self) -> list[traceback.FrameSummary]:
+        """Return the calls as Python's traceback has them."""
+        return [traceback.FrameSummary(file, number, name, line=line) for file, number, name, line in self.stack]
+
+
+class ProcessFailed(RuntimeError):
+    """A process of the job failed. rank: which one; raised: the error that it raised; None where it just ended."""
+
+    def __init__(self, rank: int, text: str, raised: RaisedError | None = None) -> None:
+        super().__init__(f"rank {rank} of the DDP job {text}")
+        self.rank, self.raised = rank, raised
 
 
 class Stopped(Exception):
@@ -149,14 +175,15 @@ class _Processes:
         killed = [rank for rank in failed if (self._processes[rank].returncode or 0) < 0]
         if killed:
             number = -(self._processes[killed[0]].returncode or 0)
-            raise ProcessFailed(killed[0], f"killed by signal {number} ({signal.Signals(number).name})")
+            raise ProcessFailed(killed[0], f"was killed by signal {number} ({signal.Signals(number).name})")
         if failed:
             told = [rank for rank in failed if _file(self._folder, rank, "error").exists()]
             if not told:
                 code = self._processes[failed[0]].returncode
-                raise ProcessFailed(failed[0], f"it ended with exit code {code} without a word")
+                raise ProcessFailed(failed[0], f"ended with exit code {code} without a word")
             first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
-            raise ProcessFailed(first, _file(self._folder, first, "error").read_text())
+            raised = RaisedError(**json.loads(_file(self._folder, first, "error").read_bytes()))
+            raise ProcessFailed(first, f"failed: {raised.said}", raised)
 
     def _has_state(self, rank: int) -> bool:
         return _file(self._folder, rank, "state").exists()
@@ -207,8 +234,8 @@ def main(job: DdpJob, folder: Path, rank: int) -> int:
         signal.signal(number, signal.SIG_IGN)  # the parent decides
     try:
         _train(job, folder, rank)
-    except Exception:
-        _put(_file(folder, rank, "error"), traceback.format_exc().encode())
+    except (Exception, SystemExit) as error:
+        _put(_file(folder, rank, "error"), json.dumps(asdict(RaisedError.of(error))).encode())
         return 1
     return 0
 

@@ -19,6 +19,7 @@ from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.overlap import Reduction
 from trainers.state.memory_order import lay_out_as_parameters
 from trainers.task.batch_schedule import learning_rates_times
+from trainers.task.unfit_task import UnfitTask
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Update:
         accumulating: Callable[[], bool],
         alone: bool,
     ) -> None:
-        """ValueError if there is nothing to train.
+        """UnfitTask if there is nothing to train.
 
         accumulating: see `trainers.reduce.gradients.Gradients`. alone: whether the job has one virtual worker.
         """
@@ -69,7 +70,7 @@ class Update:
         trainable = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         if not trainable:
             what = f"part {part} of the model" if part else "the model"
-            raise ValueError(f"job {job}: {what} has no parameter that requires a gradient")
+            raise UnfitTask(f"job {job}: {what} has no parameter that requires a gradient")
         self.names, self.parameters = [name for name, _ in trainable], [parameter for _, parameter in trainable]
         self._alone = alone
         self._hooks = gradients.Gradients(self.names, self.parameters, accumulating)

@@ -14,19 +14,20 @@ import torch
 from trainers.repeatable.shared_state import UntoldState, seen
 from trainers.state.tree import flatten
 from trainers.task.task import Task, move, name_of
+from trainers.task.unfit_task import UnfitTask
 
 
 class OwnState:
     """The own state of a task; is_kept: whether it has one."""
 
     def __init__(self, task: Task) -> None:
-        """ValueError if the task has one of `state` and `load_state` without the other."""
+        """UnfitTask if the task has one of `state` and `load_state` without the other."""
         self._job, self._was_held = name_of(task), False
         self._state, self._load = getattr(task, "state", None), getattr(task, "load_state", None)
         self.is_kept = callable(self._state)
         if self.is_kept != callable(self._load):
             has, lacks = ("state()", "load_state(state)") if self.is_kept else ("load_state(state)", "state()")
-            raise ValueError(f"the task has {has} and no {lacks}: a checkpoint needs both; add `def {lacks}`")
+            raise UnfitTask(f"the task has {has} and no {lacks}: a checkpoint needs both; add `def {lacks}`")
 
     def now(self) -> Any:
         """Return what `state()` gives; None where there is no such method.

@@ -19,6 +19,7 @@ from trainers.messages.group import Group
 from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task import task as tasks
 from trainers.task.task import Batch, Task
+from trainers.task.unfit_task import UnfitTask
 
 Phase = tuple[str, Tensor]
 """The name of a part, and the loss whose gradients update it."""
@@ -43,23 +44,23 @@ def phases_of(task: Task, model: nn.Module, batch: Batch) -> Iterator[Phase]:
 
 
 def check_parted(task: Task) -> None:
-    """Raise ValueError if a task has not all, or too much, for a step of its own."""
+    """Raise UnfitTask if a task has not all, or too much, for a step of its own."""
     if is_parted(task) != callable(getattr(task, "optimizers", None)):
         has, lacks = ("step(model, batch)", "optimizers(model)")[:: 1 if is_parted(task) else -1]
-        raise ValueError(f"the task has {has} and no {lacks}: several optimizers need both; add `def {lacks}`")
+        raise UnfitTask(f"the task has {has} and no {lacks}: several optimizers need both; add `def {lacks}`")
     if is_parted(task):
         for name, instead in (
             ("accumulate", "yield the sum of the losses"),
             ("scheduler", "write schedulers(optimizers), which gives {part: schedule}"),
         ):
             if getattr(task, name, None) not in (None, 1):
-                raise ValueError(f"the task has a step of its own, and {name}, which has no meaning there; {instead}")
+                raise UnfitTask(f"the task has a step of its own, and {name}, which has no meaning there; {instead}")
 
 
 def rules_of(task: Task, model: nn.Module) -> dict[str, Rule]:
     """Return each part's optimizer and schedule, in order; "" is the whole model, where the task has one optimizer.
 
-    ValueError names what does not fit the model.
+    UnfitTask names what does not fit the model.
     """
     check_parted(task)
     spare_compiler()
@@ -69,30 +70,27 @@ def rules_of(task: Task, model: nn.Module) -> dict[str, Rule]:
     written: Any = task
     optimizers, job = written.optimizers(model), tasks.name_of(task)
     if not isinstance(optimizers, Mapping) or not optimizers:
-        raise ValueError(f"job {job}: optimizers(model) gives {optimizers!r}; give {{name of a part: its optimizer}}")
+        raise UnfitTask(f"job {job}: optimizers(model) gives {optimizers!r}; give {{name of a part: its optimizer}}")
     for name, optimizer in optimizers.items():
-        _hold_part(job, model, name, optimizer)
+        _hold_part(job, model, name, tasks.held(task, optimizer, f"optimizers(model), for {name!r},"))
     schedules = written.schedulers(optimizers) if hasattr(task, "schedulers") else {}
     unknown = sorted(set(schedules) - set(optimizers))
     if unknown:
-        raise ValueError(f"job {job}: schedulers(optimizers) gives one for {unknown[0]!r}; {_choice(optimizers)}")
-    return {
-        name: (tasks.held(task, optimizer), tasks.held_schedule(task, schedules.get(name)))
-        for name, optimizer in optimizers.items()
-    }
+        raise UnfitTask(f"job {job}: schedulers(optimizers) gives one for {unknown[0]!r}; {_choice(optimizers)}")
+    return {name: (optimizer, tasks.held_schedule(task, schedules.get(name))) for name, optimizer in optimizers.items()}
 
 
-def _hold_part(job: str, model: nn.Module, name: Any, optimizer: Any) -> None:
-    """Raise ValueError unless `name` is a part of the model, and the optimizer has parameters of it alone."""
+def _hold_part(job: str, model: nn.Module, name: Any, optimizer: optim.Optimizer) -> None:
+    """Raise UnfitTask unless `name` is a part of the model, and the optimizer has parameters of it alone."""
     parts = dict(model.named_children())
     if name not in parts:
-        raise ValueError(f"job {job}: optimizers(model) names {name!r}, no part of the model; {_choice(parts)}")
+        raise UnfitTask(f"job {job}: optimizers(model) names {name!r}, no part of the model; {_choice(parts)}")
     own = {id(parameter) for parameter in parts[name].parameters()}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if id(parameter) not in own:
-                raise ValueError(
+                raise UnfitTask(
                     f"job {job}: the optimizer of part {name} has {names.get(id(parameter), 'a parameter')}, which is "
                     f"none of that part's; give it model.{name}.parameters(), or put what it trains into one part"
                 )

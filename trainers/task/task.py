@@ -15,12 +15,15 @@ from torch.nn import functional
 from torch.utils.data import default_collate
 
 from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.unfit_task import UnfitTask, given
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
 
 Sums = dict[str, tuple[float, float]]
 """Name of a metric -> (sum over samples, number of samples)."""
+
+_METRICS = "{name: (sum over the samples, number of samples)}"
 
 
 class Task(Protocol):
@@ -69,6 +72,12 @@ class _RememberedOutput:
         return getattr(self._model, name)
 
 
+def model_of(task: Task) -> nn.Module:
+    """Return the task's network, built under the seed that is set. UnfitTask if it is none."""
+    model: nn.Module = given(name_of(task), "model()", task.model(), nn.Module, "the network, a torch.nn.Module")
+    return model
+
+
 def loss_of(task: Task, model: nn.Module, batch: Batch) -> Tensor:
     """Return the mean loss of one batch as a scalar tensor that can be differentiated."""
     if hasattr(task, "loss"):
@@ -84,18 +93,28 @@ def _accuracy(model: nn.Module, batch: Batch) -> Sums:
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
     """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients.
 
-    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`.
+    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`. UnfitTask if
+    metrics are no sums.
     """
     once = cast(nn.Module, _RememberedOutput(model))
     count, sums, metrics = samples_in(batch), {}, {}
     if _measures_loss(task):
         sums["test_loss"] = (loss_of(task, once, batch).item() * count, float(count))
     if hasattr(task, "metrics"):
-        metrics = task.metrics(once, batch)
+        metrics = given(name_of(task), "metrics(model, batch)", task.metrics(once, batch), Mapping, _METRICS)
     elif not hasattr(task, "step"):
         metrics = _accuracy(once, batch)
-    sums.update({name: (float(total), float(number)) for name, (total, number) in metrics.items()})
+    sums.update({name: _as_sum(task, name, value) for name, value in metrics.items()})
     return sums
+
+
+def _as_sum(task: Task, name: str, value: Any) -> tuple[float, float]:
+    try:
+        total, number = value
+        return float(total), float(number)
+    except (TypeError, ValueError) as error:
+        told = f"metrics(model, batch) gives {value!r:.80} as {name!r}"
+        raise UnfitTask(f"job {name_of(task)}: {told}, and must give {_METRICS}") from error
 
 
 def _measures_loss(task: Task) -> bool:
@@ -103,19 +122,20 @@ def _measures_loss(task: Task) -> bool:
 
 
 def optimizer_of(task: Task, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the task's optimizer. ValueError if it needs several losses a step."""
+    """Return the task's optimizer. UnfitTask if it is none, or needs several losses a step."""
     written: Any = task
     return held(task, written.optimizer(model))
 
 
-def held(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return an optimizer. ValueError if it needs several losses a step."""
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
+def held(task: Task, optimizer: Any, call: str = "optimizer(model)") -> torch.optim.Optimizer:
+    """Return an optimizer. UnfitTask if it is none, or needs several losses a step."""
+    made: torch.optim.Optimizer = given(name_of(task), call, optimizer, torch.optim.Optimizer, "one of torch.optim")
+    if isinstance(made, torch.optim.LBFGS):
+        raise UnfitTask(
             f"job {name_of(task)}: LBFGS asks for the loss several times a step, and a step here has one; use another "
             "optimizer, such as Adam"
         )
-    return optimizer
+    return made
 
 
 def after_step(task: Task, model: nn.Module) -> None:
@@ -130,16 +150,16 @@ def scratch_of(task: Task) -> tuple[str, ...]:
 
 
 def scheduler_of(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-    """Return the task's learning-rate schedule over `optimizer`, or None. ValueError if it needs a metric."""
+    """Return the task's learning-rate schedule over `optimizer`, or None. UnfitTask if it needs a metric."""
     return held_schedule(task, task.scheduler(optimizer) if hasattr(task, "scheduler") else None)
 
 
 def held_schedule(
     task: Task, schedule: torch.optim.lr_scheduler.LRScheduler | None
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
-    """Return a learning-rate schedule, or None. ValueError if it needs a metric."""
+    """Return a learning-rate schedule, or None. UnfitTask if it needs a metric."""
     if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise ValueError(
+        raise UnfitTask(
             f"job {name_of(task)}: ReduceLROnPlateau needs a metric at each step, and schedules are stepped without; "
             "use another schedule, such as CosineAnnealingLR"
         )

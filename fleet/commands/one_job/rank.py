@@ -4,54 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
+from fleet.commands.one_job.last_words import MENDABLE, TOLD, LastWords, NotKept, tell_all
 from fleet.commands.one_job.options import TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.places import check_places, compute_near, own_device
+from fleet.commands.one_job.told_together import tell_together
 from fleet.commands.one_job.view import TrainView
 from fleet.machine.devices import ON_DEVICES
-from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
+from fleet.machine.horovod import NOT_BIT_FOR_BIT, load_horovod
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
-from fleet.spec.references import ReferenceProblem, resolve
-from trainers import (
-    Checkpoint,
-    CheckpointError,
-    Diverged,
-    Float32,
-    ForwardBackward,
-    Group,
-    PeerFailed,
-    PeerSilent,
-    PinsDiffer,
-    Trainer,
-    UnevenGradients,
-    UntoldState,
-    read,
-    write,
-)
-from trainers.job.single_job import News, NoSamples, SingleJob, TaskDatasets
+from fleet.spec.references import resolve
+from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
+from trainers.job.single_job import News, SingleJob, TaskDatasets
 from trainers.messages.device_channel import why_not
-from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
+from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.gradients import GradientTwice, SparseGradient
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable import determinism
-from trainers.repeatable.instruction_sets import PinsTooLate
-from trainers.repeatable.operators import NonDeterministicOperator
-from trainers.step.compiled import CannotCompile
-from trainers.step.compute import UnfitLoss
-from trainers.task.parts import PhaseError, is_parted
+from trainers.task.parts import is_parted
 from trainers.task.task_checks import check_task
 
 if TYPE_CHECKING:
@@ -59,31 +41,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: What a person can have got wrong; it is told without a traceback.
-_MENDABLE = (
-    TrainError,
-    ReferenceProblem,
-    CheckpointError,
-    PinsDiffer,
-    PinsTooLate,
-    NoSamples,
-    TensorTraceError,
-    HorovodMissing,
-)
-#: What can come of a job that was started well; its text says all.
-TOLD = (
-    Diverged,
-    UnevenGradients,
-    PhaseError,
-    UnfitLoss,
-    UntoldState,
-    NonDeterministicOperator,
-    CannotCompile,
-    SparseGradient,
-    GradientTwice,
-    PeerFailed,
-    PeerSilent,
-)
 _TAG = 2
 
 
@@ -91,7 +48,7 @@ def train_alone(options: TrainOptions) -> int:
     """Train in this process, without MPI; return the exit code."""
     stop = StopFlag()
     stop.install()
-    return _guarded(options, stop, Group.alone, 0, 0)
+    return _guarded(options, stop, Group.alone, 0, _tell_alone)
 
 
 def train_in_world(options: TrainOptions) -> int:
@@ -108,10 +65,11 @@ def train_in_world(options: TrainOptions) -> int:
         leave("pid", os.getpid())
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
     try:
-        code = _guarded(
-            options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank
-        )
-    except HorovodHangs:  # Horovod's threads would keep this process from its end
+        join = partial(_join, options, world, cast("MPI.Intracomm", node))
+        code = _guarded(options, stop, join, node.rank, partial(tell_together, world))
+    except HorovodHangs as error:  # Horovod's threads would keep this process from its end
+        before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
+        tell(f"rank {world.rank}: {before}{error}")
         leave_code(world.rank, FAILED)
         world.Abort(FAILED)
         raise
@@ -130,7 +88,12 @@ def train_in_torchrun(options: TrainOptions) -> int:
         _check_size(options, size)
         return Group.over(torch_world.transport_of_torchrun())
 
-    return _guarded(options, stop, join, local, rank)
+    def tell_of(said: LastWords) -> int:
+        """Tell it on rank 0, and elsewhere what is this rank's own: torchrun ends the others at once."""
+        known = said.echo or said.code == BAD_INPUT
+        return said.code if rank and known else tell_all({rank: said}, size)
+
+    return _guarded(options, stop, join, local, tell_of)
 
 
 def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> Group:
@@ -158,26 +121,22 @@ def _check_size(options: TrainOptions, size: int) -> None:
         raise TrainError(too_many_trainers(size, options.virtual_workers))
 
 
-def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int, rank: int) -> int:
-    """Turn whatever happens into an exit code, and tell of it once: rank 0 tells what all know."""
-    speaks = rank == 0
+def _guarded(
+    options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int, end: Callable[[LastWords], int]
+) -> int:
+    """Train; turn whatever happens into an exit code. end: tells of an error, and returns its code."""
     try:
         with join() as group:
             return _train(options, stop, group, local)
-    except _MENDABLE as error:
-        if speaks:
-            tell(str(error))
-        return BAD_INPUT
-    except TOLD as error:
-        if speaks or not isinstance(error, PeerFailed):
-            tell(str(error) if speaks else f"rank {rank}: {error}")
-        return FAILED
-    except HorovodHangs as error:
-        before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
-        tell(f"rank {rank}: {before}{error}")
+    except HorovodHangs:
         raise
-    except Exception as error:
-        return failed(error, "" if speaks else f" on rank {rank}")
+    except (Exception, SystemExit) as error:
+        said = LastWords.of(error)
+    return end(said)
+
+
+def _tell_alone(said: LastWords) -> int:
+    return tell_all({0: said}, 1)
 
 
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
@@ -252,7 +211,7 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
     try:
         saved = write(options.checkpoint, snapshot)
     except CheckpointError as error:
-        raise RuntimeError(str(error)) from error
+        raise NotKept(str(error)) from error
     view.say(f"{trainer.steps} steps, {trainer.epoch} epochs: {saved.path}, {saved.bytes / 1e6:.1f} MB")
 
 
@@ -261,7 +220,7 @@ def _agreed(group: Group, find: Callable[[], _T]) -> _T:
     said, found = "", None
     try:
         found = find()
-    except _MENDABLE as error:
+    except MENDABLE as error:
         said = str(error)
     told = [part.decode() for part in group.gather_bytes(said.encode())]
     first = next((f"rank {rank}: {text}" if rank else text for rank, text in zip(group.ranks, told) if text), "")

@@ -47,6 +47,8 @@ class ReplayedTask(SpecTask):
         self._part = part_of(recorded.job)
         batches = None if recorded.job.batch is None else recorded.batches(self._samples())
         super().__init__(recorded.job, data, batches)
+        step = recorded.job.virtual_workers * self.batch_size
+        self.evaluation_batch_size = self.evaluation_batch_size or step  # as the run's trainers take them
 
     def dataset(self, train: bool) -> ReplayedSamples | JobSamples | Subset[Any] | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""

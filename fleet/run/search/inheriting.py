@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.search import Decision
+from fleet.search import Copy, Decision
 from fleet.spec.changeable_keys import OPTIMIZER
+from trainers import CheckpointError
 from trainers.state.inherited import inherit
 from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back
 
@@ -34,10 +35,27 @@ class Inheriting:
             return
         own, copy = self._of(decision.trial), decision.copy
         if copy is not None:
-            arguments = {path.removeprefix(OPTIMIZER): value for path, value in copy.values.items()}
-            mine, theirs = _kept(own, decision.start), _kept(self._of(copy.donor), copy.epoch)
-            inherit(own / mine.name, mine, theirs, arguments)
+            self._copy(own, _kept(own, decision.start), _kept(self._of(copy.donor), copy.epoch), copy)
         drop_other_ways_back(own, decision.start)
+
+    def again(self, decision: Decision) -> str:
+        """Let a member go on once more from another one's state, as what it had of that is damaged.
+
+        Returns:
+            Why it cannot: what the copy is made of is kept no longer, or damaged, too; "" if it does.
+        """
+        own, copy = self._of(decision.trial), decision.copy
+        assert copy is not None, "it goes on from another one"
+        try:
+            self._copy(own, way_back(own, decision.start), way_back(self._of(copy.donor), copy.epoch), copy)
+        except CheckpointError as error:
+            return str(error)
+        return ""
+
+    @staticmethod
+    def _copy(own: Path, mine: Path, theirs: Path, copy: Copy) -> None:
+        arguments = {path.removeprefix(OPTIMIZER): value for path, value in copy.values.items()}
+        inherit(own / mine.name, mine, theirs, arguments)
 
     def over(self, trials: int) -> None:
         """Nobody goes on from anybody any more."""

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper, take_line
+from fleet.coordination.checkpointed import Standing
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
 from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits
+from fleet.run.search.damaged_copies import DamagedCopies
 from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
 from fleet.run.search.steering import SECONDS_BETWEEN_LOOKS, Steering
@@ -69,6 +71,7 @@ class Searching:
         )  # fmt: skip
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
+        self._copies = DamagedCopies(books, self._inheriting, self._name, files) if self._inheriting else None
 
     @property
     def is_over(self) -> bool:
@@ -90,11 +93,17 @@ class Searching:
         """Whether the policy will never train a job; that depends on devices, so that it is no result."""
         return job.status == "failed" and (job.error or "").startswith(dropped_by(self._spec.policy.name))
 
+    def mend_copies(self) -> dict[str, Standing]:
+        """Copy again weights from which members of a population went on, and which are damaged; see `DamagedCopies`."""
+        return {} if self._copies is None else self._copies.mend(self._search.decisions[: self._written])
+
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for line in self._recorded.failed.values():
             take_line(self._books.ledger, line)
         self._ahead.begin()
+        if self._copies is not None:
+            self._copies.tell()
         if self._steering.begin():
             self._pruned.clear()  # what its hours ended goes on
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.coordination.halting import heed
@@ -94,6 +94,8 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     books = open_books(rank, wire, output, chosen)
     measures = ready.options.profile is not None
     searching = None if measures else searching_of(rank, books.keeper)  # before anything is written
+    if searching is not None:
+        books = replace(books, found={**books.found, **searching.mend_copies()})
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
     wishes = StopWishes(output.directory.path)

@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from fleet.spec.from_script.calls import Calls, Unwritten
+from fleet.spec.from_script.held_out import held_out_loader
 from fleet.spec.from_script.report import Report
 from fleet.spec.from_script.watch import Step, Watch
 
@@ -37,7 +38,7 @@ def read_samples(report: Report, calls: Calls, watch: Watch, step: Step) -> None
     report.job["batch_size"] = _batch_size(report, loader, step)
     others = [each for each in watch.makings.things(DataLoader) if each.dataset is not loader.dataset]
     if others:
-        _held_out(report, calls, others[-1])
+        _held_out(report, calls, held_out_loader(report, watch, step, others))
     else:
         report.tell("no other DataLoader was made before the second step, so there are no held-out samples")
     _collating(report, calls, loader, step)

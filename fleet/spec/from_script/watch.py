@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
+from fleet.spec.from_script.loader_names import names_around
 from fleet.spec.from_script.loops import epochs_around
 from fleet.spec.from_script.losses import Losses
 from fleet.spec.from_script.makings import Makings
@@ -34,6 +35,7 @@ class Step:
         losses: how tensors came about.
         clip: the name of what clips gradients, and its bound.
         epochs: how often the loop around the batches runs, None: nobody knows.
+        names: what the script calls its loaders and their data sets, by id.
     """
 
     optimizer: torch.optim.Optimizer
@@ -45,6 +47,7 @@ class Step:
     losses: Losses
     clip: tuple[str, Any] | None
     epochs: int | None
+    names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -116,9 +119,12 @@ class Watch:
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """An optimizer is about to step."""
         if self.step is None:
+            here, script = sys._getframe(), self.makings.script
+            loaders = list(self.makings.things(DataLoader))
+            names = names_around(here, script, [*loaders, *(each.dataset for each in loaders)])
             self.step = Step(
                 optimizer, self._loader, self._batch, self._losses.backward, self._losses.passes, dict(self._calls),
-                self._losses, self._clip, epochs_around(sys._getframe(), self.makings.script),
+                self._losses, self._clip, epochs_around(here, script), names,
             )  # fmt: skip
         elif self.step.optimizer is optimizer:
             raise Enough

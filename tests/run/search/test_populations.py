@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +87,44 @@ def test_a_killed_population_goes_on_to_the_same(population: Ensemble, on_one_de
     ended = run(population.plain("killed", "--trainers", "2", "--policy", "malleable"), population.folder)
     assert ended.code == 0, ended.output
     assert_same_search(folder, on_one_device)
+
+
+def damaged_copy(population: Ensemble, out: str) -> tuple[RunFolder, dict[str, Any], list[Path]]:
+    """A population that was killed after its first copy, whose checkpoints are damaged; the copy's line, and these."""
+    folder = population.left(out)
+    with started(population.plain(out), population.folder) as it:
+        it.wait_for(lambda: len(copies(folder)) >= 1, "a member that goes on from another")
+        it.kill()
+    line = copies(folder)[0]
+    for path in folder.checkpoints(line["job"]):
+        weights = next(iter(trainers.read(path).parameters.values())).numpy().tobytes()
+        content = path.read_bytes()
+        path.unlink()  # its other names keep what was written
+        path.write_bytes(content.replace(weights, bytes(len(weights)), 1))
+    return folder, line, folder.checkpoints(line["job"])
+
+
+def test_a_copy_that_is_damaged_is_made_again_and_told(population: Ensemble, on_one_device: RunFolder) -> None:
+    folder, line, damaged = damaged_copy(population, "damaged")
+    ended = run(population.plain("damaged"), population.folder)
+    assert ended.code == 0, ended.output
+    texts = [warning["text"] for warning in folder.events("warning", line["job"])]  # of later epochs, too
+    (told,) = (text for text in texts if "copied again" in text)
+    donor = f"member-{line['copy']['donor']} after epoch {line['copy']['epoch']}"
+    assert told.endswith(f"; the weights of {donor}, from which it went on, are copied again")
+    assert all(str(path) in told for path in damaged) and told in ended.output
+    assert_same_search(folder, on_one_device)
+
+
+@pytest.mark.slow
+def test_a_damaged_copy_that_cannot_be_made_again_is_told_with_what_is_used(population: Ensemble) -> None:
+    folder, line, damaged = damaged_copy(population, "lost")
+    shutil.rmtree(folder.path / "checkpoints" / line["job"] / "settled")
+    ended = run(population.plain("lost"), population.folder)
+    assert ended.code == 0, ended.output
+    texts = [warning["text"] for warning in folder.events("warning", line["job"])]
+    (told,) = (text for text in texts if "cannot be copied again" in text)
+    assert str(damaged[-1]) in told and told.endswith(": it begins anew with its own")
 
 
 def test_a_member_cannot_be_replayed_alone(population: Ensemble, on_one_device: RunFolder) -> None:
