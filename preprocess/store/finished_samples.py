@@ -155,7 +155,8 @@ class _KeptPart:
 
     def __init__(self, layout: SampleLayout, samples: int, room: int, nbytes: int) -> None:
         self.nbytes = nbytes
-        self._inputs, self._targets = layout.empty(room)
+        self._inputs, _ = layout.empty(room)
+        self._targets = layout.targets_in(np.empty(room * layout.target_bytes, np.uint8), room)
         self._rows, self._used = np.full(samples, _NOWHERE, np.int32), 0
 
     def has(self, places: Indices) -> bool:
