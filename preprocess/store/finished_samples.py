@@ -89,9 +89,15 @@ class FinishedSamples:
 
     def __init__(self, size: int, writers: int = 1) -> None:
         self.copied: dict[str, int] = {}
-        self._free, self._writers = size, writers
+        self._size = self._free = size
+        self._writers = writers
         self._kept: dict[EpochPart, _KeptPart] = {}  # those used last come last
         self._lanes: dict[int, LaneSpec] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that what is kept may take."""
+        return self._size - self._free
 
     def open(self, spec: LaneSpec) -> None:
         """A lane begins: epochs that all readers of its stream have passed are dropped."""
@@ -119,7 +125,7 @@ class FinishedSamples:
     def keep(self, portion: SlotPortion) -> None:
         """Keep the samples of a portion that come again, as far as there is room."""
         for part, places, rows in portion.places():
-            if part.kind == HELD_OUT or part.epoch >= _awaited_from(portion.spec):
+            if len(rows) and (part.kind == HELD_OUT or part.epoch >= _awaited_from(portion.spec)):
                 kept = self._kept.get(part) or self._begin(part, portion.spec)
                 if kept is not None:
                     kept.keep(places, rows, portion)
