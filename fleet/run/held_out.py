@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset
 from preprocess.samples.part import Part
 from preprocess.samples.ragged import places_in
+from preprocess.samples.substitutes import Mask, mask_of
 from preprocess.sources.source import described
 
 _MOST_NAMES = 4
@@ -32,12 +34,14 @@ class HeldOut:
         seed: what its transforms draw from.
         samples: their numbers, ascending.
         labelled: whether their targets are known.
+        own: which samples alone take the place of one that cannot be made; None: all.
     """
 
     data: Dataset
     seed: int
     samples: Sequence[int]
     labelled: bool = True
+    own: Mask | None = None
 
     def batches(self, size: int, each: Callable[[], object] = lambda: None) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Make each sample once, and yield (inputs, targets or None) of so many samples, of fewer at the end.
@@ -68,7 +72,7 @@ class HeldOut:
         place = places_in(inputs)
         for row, sample in enumerate(numbers):
             each()
-            self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1])
+            self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1], own=self.own)
         return torch.from_numpy(inputs), torch.from_numpy(targets) if self.labelled else None
 
 
@@ -111,7 +115,8 @@ def held_out_of(
     own = {job.name: (part_of(job) or Part()).held_out(data.length).tolist() for job in jobs}
     mend = "name --members that hold out the same one"
     check_shared({job: f"fold of {len(rows)} samples {rows[:3]}" for job, rows in own.items()}, "fold", mend)
-    return HeldOut(data, first.order_seed, own[first.name])
+    fold = own[first.name]
+    return HeldOut(data, first.order_seed, fold, own=mask_of(np.array(fold, np.int64), data.held_out))
 
 
 def _with_data(spec: EnsembleSpec, jobs: Sequence[Job], name: str) -> list[Job]:

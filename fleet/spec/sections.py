@@ -164,8 +164,8 @@ class Data(Section):
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
         description="What happens when a sample cannot be read or transformed: `raise` names it and ends the "
-        "training on these data, `skip` takes another sample in its place and writes that down. All other samples stay "
-        "the same.",
+        "training on these data, `skip` takes another sample of the network's part in its place and writes that down. "
+        "All others stay the same.",
         examples=["skip"],
     )
     corrupt_limit: Count = Field(

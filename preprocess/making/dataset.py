@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,16 @@ from preprocess.making.preparation import Preparation, common_layout, set_target
 from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
 from preprocess.samples.errors import DecodeError, SampleError, TransformError
 from preprocess.samples.itinerary import Itinerary, Span
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
+from preprocess.samples.layout import ITSELF, Array, SampleLayout, plain_targets, substitutes_in
+from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
 from preprocess.samples.owners import Indices
 from preprocess.samples.ragged import InputPlace, places_in
 from preprocess.samples.stream import DatasetSpec
+from preprocess.samples.substitutes import MOST_SUBSTITUTES, Mask, substitutes
 from preprocess.sources.blocks import block_order
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, Subset, described
 from preprocess.store.sample_store import SampleStore
-
-#: Samples that are tried in the place of one that is corrupt. If half of all were corrupt, none of so many could be
-#: made once in 2^64 times: it is then an error in the code, which raises for every sample.
-_MOST_SUBSTITUTES = 64
 
 #: Bytes of samples that are copied together at most.
 _MOST_COPIED = 1 << 20
@@ -55,11 +52,11 @@ class Dataset:
         self.name = spec.name
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
-        looks = _MOST_SUBSTITUTES if self._skips else 1
+        looks = MOST_SUBSTITUTES if self._skips else 1
         self._preparations = {TRAIN: Preparation(spec.train, spec.transforms, looks, spec.store)}
         if spec.held_out is not None:
             self._preparations[HELD_OUT] = Preparation(spec.held_out, spec.held_out_transforms, looks, spec.store)
-        self.layout = self._preparations[TRAIN].layout
+        self.layout = replace(self._preparations[TRAIN].layout, names_substitutes=self._skips)
         self.length = len(self._preparations[TRAIN].source)
         self.held_out = len(self._preparations[HELD_OUT].source) if HELD_OUT in self._preparations else 0
         if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
@@ -102,7 +99,7 @@ class Dataset:
     def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
 
-        Inputs are those of a slot, or as `SampleLayout.empty` makes them.
+        Inputs and targets are those of a slot, or as `SampleLayout.empty` makes them.
 
         Yields:
             the number of samples made so far, after each, or after some that are copied together; the caller may do
@@ -111,13 +108,13 @@ class Dataset:
         Raises:
             SampleError, CorruptLimitError: see `make`.
         """
-        done, place = 0, places_in(inputs)
+        done, rows = 0, _Rows(inputs, targets)
         for span in itinerary.spans(start, start + len(inputs)):
             samples, begin = self.samples_of(span, seed), done
-            for done in self._copied(span.kind, samples, begin, inputs, targets):
+            for done in self._copied(span.kind, samples, begin, inputs, rows):
                 yield done
             for sample in samples[done - begin :].tolist():
-                self.make(span.kind, seed, span.epoch, sample, place(done), targets[done : done + 1])
+                rows.note(done, self.make(span.kind, seed, span.epoch, sample, rows.place(done), rows.target(done)))
                 done += 1
                 yield done
 
@@ -149,13 +146,14 @@ class Dataset:
         Raises:
             SampleError, CorruptLimitError: see `make`.
         """
-        done, start, place = 0, 0, places_in(inputs)
+        done, start, slot = 0, 0, _Rows(inputs, targets)
         for span in spans:
             before, start = done, start + span.count
             stop = int(np.searchsorted(rows, start))
             for row, key in zip(rows[done:stop].tolist(), keys[done:stop].tolist()):
                 sample = key if span.kind == TRAIN else key - self.length
-                self.make(span.kind, seed, span.epoch, sample, place(row), targets[row : row + 1], store)
+                made = self.make(span.kind, seed, span.epoch, sample, slot.place(row), slot.target(row), store)
+                slot.note(row, made)
                 done += 1
                 yield done
             if store is not None:
@@ -168,7 +166,7 @@ class Dataset:
             return places
         return self.orders.of(seed, span.epoch)[places % self.length]
 
-    def _copied(self, kind: str, samples: Indices, row: int, inputs: Any, targets: Array) -> Iterator[int]:
+    def _copied(self, kind: str, samples: Indices, row: int, inputs: Any, into: _Rows) -> Iterator[int]:
         """Copy samples together into rows from this one on, where that can be; yields the row after each part."""
         copy = self._preparations[kind].copy
         if copy is None or self._corrupt.was_told_any(kind):
@@ -177,7 +175,8 @@ class Dataset:
         for begin in range(0, len(samples), most):
             some = samples[begin : begin + most]
             rows = slice(row + begin, row + begin + len(some))
-            copy(some, inputs[rows], targets[rows])
+            copy(some, inputs[rows], into.targets[rows])
+            into.note(rows, ITSELF)
             yield rows.stop
 
     def make(
@@ -189,7 +188,8 @@ class Dataset:
         input_view: InputPlace,
         target_view: Array,
         store: SampleStore | None = None,
-    ) -> None:
+        own: Mask | None = None,
+    ) -> int:
         """Make one sample into an input, of the layout's shape or ragged, and a target, (1, ...).
 
         Held-out samples are the same in every epoch. With `on_corrupt: skip`, a sample that cannot be made is replaced
@@ -198,6 +198,11 @@ class Dataset:
 
         Args:
             store: keeps what the transforms that draw nothing give; the sample is the same with or without.
+            own: which samples of this kind are a network's own, (count,): no other one takes the place of one of
+                these; None: all.
+
+        Returns:
+            the index of the one that was taken in its place, or `ITSELF`.
 
         Raises:
             SampleError: the source or a transform raised, or none of those that were drawn could be made either.
@@ -206,19 +211,45 @@ class Dataset:
         epoch_drawn = 0 if kind == HELD_OUT else epoch
         failure = self._attempt(kind, seed, epoch_drawn, sample, input_view, target_view, store)
         if failure is None:
-            return
+            return ITSELF
         if failure.cause is not None and not self._skips:
             raise SampleError(self.name, kind, sample, epoch, failure.cause) from failure.cause
-        failures = {sample: failure}
-        for candidate in self._substitutes(kind, seed, epoch_drawn, sample):
+        return self._replace(kind, seed, epoch, {sample: failure}, input_view, target_view, store, own)
+
+    def make_substitute(
+        self, kind: str, seed: int, epoch: int, sample: int, input_view: InputPlace, target_view: Array, own: Mask
+    ) -> int:
+        """Make what a network takes in place of a sample that a preprocessor could not make; see `make`.
+
+        Raises:
+            SampleError: none of those that were drawn could be made.
+        """
+        failures = {sample: _Failure("source", None)}
+        return self._replace(kind, seed, epoch, failures, input_view, target_view, None, own)
+
+    def _replace(
+        self,
+        kind: str,
+        seed: int,
+        epoch: int,
+        failures: dict[int, _Failure],
+        input_view: InputPlace,
+        target_view: Array,
+        store: SampleStore | None,
+        own: Mask | None,
+    ) -> int:
+        """Make another one in place of the only sample that was tried so far, and return its index."""
+        epoch_drawn, (sample,) = 0 if kind == HELD_OUT else epoch, failures
+        length = len(self._preparations[kind].source)
+        for candidate in substitutes(self._generator, kind, seed, epoch_drawn, sample, length, own):
             if candidate in failures:
                 continue
             failure = self._attempt(kind, seed, epoch_drawn, candidate, input_view, target_view, store)
             if failure is None:
                 self._note(kind, epoch, failures, candidate)
-                return
+                return candidate
             failures[candidate] = failure
-        self._give_up(kind, epoch, failures)
+        raise self._in_vain(kind, epoch, failures, own is not None)
 
     def skip_always(self, kind: str, samples: Iterable[int]) -> None:
         """Replace these samples from now on, without trying them: somebody else found them corrupt."""
@@ -267,15 +298,6 @@ class Dataset:
             return _Failure(stage, cause)
         return None
 
-    def _substitutes(self, kind: str, seed: int, epoch: int, sample: int) -> list[int]:
-        """Return what to try in a sample's place, all others being equally likely."""
-        others = len(self._preparations[kind].source) - 1
-        if others == 0:
-            return []
-        drawn = self._generator(seed, epoch, sample, SUBSTITUTE[kind]).integers(others, size=_MOST_SUBSTITUTES)
-        substitutes: list[int] = (drawn + (drawn >= sample)).tolist()
-        return substitutes
-
     def _note(self, kind: str, epoch: int, failures: dict[int, _Failure], substitute: int) -> None:
         """Note all samples that were tried in vain before the substitute."""
         for sample, failure in failures.items():
@@ -283,18 +305,20 @@ class Dataset:
                 reason = reason_of(failure.cause)
                 self._corrupt.add(SkippedSample(self.name, kind, sample, substitute, epoch, reason, failure.stage))
 
-    def _give_up(self, kind: str, epoch: int, failures: dict[int, _Failure]) -> None:
-        """Say that this is not one sample's fault."""
-        sample, *others = failures
-        more = "; there is no other sample to take in its place"
+    def _in_vain(self, kind: str, epoch: int, failures: dict[int, _Failure], has_part: bool) -> SampleError:
+        """What says that this is not one sample's fault, or that there is no other."""
+        (sample, *others), part = failures, " of the part" if has_part else ""
+        more = f"; there is no other sample{part} to take in its place"
         if others:
             named = ", ".join(map(str, others[:5])) + (" ..." if len(others) > 5 else "")
             more = (
-                f"; none of {len(others)} others could be made in its place ({kind} samples {named}): "
+                f"; none of {len(others)} others{part} could be made in its place ({kind} samples {named}): "
                 "such an error is one of the source or the transforms, not of single samples; mend them"
             )
         cause = next((failure.cause for failure in failures.values() if failure.cause is not None), None)
-        raise SampleError(self.name, kind, sample, epoch, cause or "it was found corrupt before", more) from cause
+        error = SampleError(self.name, kind, sample, epoch, cause or "it was found corrupt before", more)
+        error.__cause__ = cause
+        return error
 
     def _key(self, kind: str, sample: int) -> int:
         """What a store calls the sample, see `preprocess.samples.owners`."""
@@ -307,3 +331,24 @@ class _Failure:
 
     stage: Stage
     cause: Exception | None
+
+
+class _Rows:
+    """Rows of a slot, or of what `SampleLayout.empty` makes, as they are written.
+
+    Attributes:
+        place: gives the place of a row's input.
+        targets: (rows, ...).
+    """
+
+    def __init__(self, inputs: Any, targets: Array) -> None:
+        self.place, self.targets, self._substitutes = places_in(inputs), plain_targets(targets), substitutes_in(targets)
+
+    def target(self, row: int) -> Array:
+        """The place of a row's target, (1, ...)."""
+        return self.targets[row : row + 1]
+
+    def note(self, rows: int | slice, substitute: int) -> None:
+        """Say what was taken in place of the samples there, or `ITSELF`, where anybody may ask."""
+        if self._substitutes is not None:
+            self._substitutes[rows] = substitute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -168,7 +168,18 @@ class FilledLane:
             yield len(portion.rows)
         else:
             yield from self._making(slot)
-            self._finished.keep(portion)
+            self._finished.keep(self._to_keep(portion, slot.sequence))
+
+    def _to_keep(self, portion: SlotPortion, sequence: int) -> SlotPortion:
+        """The part of a portion that may be kept as it is: not what the store has as it is, too."""
+        if self._store is None or self._portions is None:
+            return portion
+        _, keys = self._portions.portion(self._index, sequence)
+        left = np.ones(len(portion.rows), np.bool_)
+        for span, own in portion.spans():
+            finished = self._dataset.preparation(span.kind).kept_are_finished
+            left[own] = not (finished and self._store.holds(keys[own]))
+        return portion if left.all() else replace(portion, rows=portion.rows[left])
 
     def _portion(self, slot: Slot) -> SlotPortion:
         """This preprocessor's part of a slot: all up to the lane's end, where no other maker has one."""

@@ -29,6 +29,7 @@ class Preparation:
         needs_generator: something may draw.
         copy: writes many samples at once, see `Source`; None: each is prepared by itself.
         is_kept: samples that are read and prepared once may be kept: nothing of that draws.
+        kept_are_finished: what is kept of a sample is the finished one: no transform is left to be done.
 
     Args:
         spec: the source.
@@ -53,6 +54,7 @@ class Preparation:
         self.copy: Callable[[Indices, Array, Array], None] | None = cast(Any, self.source).copy if copies_many else None
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
+        self.kept_are_finished = self.is_kept and not self._suffix.transforms
         self.prepared_layout = self._prefix.varying_layout(given)
         if given.is_ragged:
             self.prepared_layout = replace(self.prepared_layout, input_shape=(-1,))

@@ -209,12 +209,14 @@ class LaneControl:
         return int(self.words[3])
 
     def blocks(self, layout: SampleLayout, samples: int) -> tuple[Array, Array]:
-        """Return the lane's bytes as (inputs, targets) of that many samples, (samples, ...) each."""
+        """Return the lane's bytes as (inputs, targets) of that many samples, (samples, ...) each.
+
+        Targets are as `SampleLayout.targets_in` gives them.
+        """
         inputs_end = samples * layout.input_bytes
         start = _round(inputs_end, _LINE)
-        inputs = self.data[:inputs_end].view(layout.input_dtype)
-        targets = self.data[start : start + samples * layout.target_bytes].view(layout.target_dtype)
-        return inputs.reshape(samples, *layout.input_shape), targets.reshape(samples, *layout.target_shape)
+        inputs = self.data[:inputs_end].view(layout.input_dtype).reshape(samples, *layout.input_shape)
+        return inputs, layout.targets_in(self.data[start:], samples)
 
 
 def divide(memory: Array, shape: RingShape) -> tuple[RingControl, list[LaneControl]]:

@@ -12,7 +12,7 @@ from preprocess.ring.control import LaneControl, RingControl, RingShape
 from preprocess.ring.ragged_lane import RaggedLane
 from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneError, RingTimeout, WriterLost
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import ITSELF, Array, SampleLayout, plain_targets, substitutes_in, take_targets
 
 #: Seconds after which a waiting reader looks whether it should stop and whether the writer lives.
 _TICK = 0.1
@@ -25,7 +25,7 @@ class LaneReader:
     Attributes:
         inputs: the inputs of the whole lane, (samples, ...): position p lies at p % samples. Read only; none of ragged
             samples, which are only copied.
-        targets: the targets likewise.
+        targets: the targets likewise; where samples name their substitutes they do not lie side by side.
         samples: how many samples the lane holds at once, at most.
         certain: how many may be awaited together: those that may lie ready; fewer of ragged ones.
         seconds_waited: time spent waiting for samples.
@@ -44,7 +44,8 @@ class LaneReader:
         if layout.is_ragged:
             self._hold_ragged(control.data)
         else:
-            self.inputs, self.targets = control.blocks(layout, self.samples)
+            self.inputs, self._beside = control.blocks(layout, self.samples)
+        self.targets = plain_targets(self._beside)
         self.certain = min(self._held, control.ahead * shape.slot_samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
         self.seconds_waited = 0.0
@@ -110,18 +111,28 @@ class LaneReader:
         if out is None:
             return self.inputs[places], self.targets[places]
         np.take(self.inputs, places, axis=0, out=out[0], mode="wrap")
-        np.take(self.targets, places, axis=0, out=out[1], mode="wrap")
+        take_targets(self._beside, places, out[1])
         return out
+
+    def substitutes(self, positions: Any) -> Array:
+        """Return the index of the sample that was taken in place of each at some lane positions, which were waited for.
+
+        Returns:
+            (count,) int64; `ITSELF` for each that could be made.
+        """
+        self._check_open()
+        places, found = np.asarray(positions, np.int64) % self.samples, substitutes_in(self._beside)
+        return np.full(places.shape, ITSELF) if found is None else found[places]
 
     def view(self, start: int, stop: int, step: int = 1) -> tuple[Array, Array]:
         """Return (inputs, targets) of the lane positions start, start + step ... below stop, which were waited for.
 
         They lie in shared memory, read only, until they are released. Those that go over the memory's end, and ragged
-        ones, are copied.
+        ones, are copied, and targets that do not lie side by side.
         """
         place = self.span(start, stop, step)
         if place is not None:
-            return self.inputs[place], self.targets[place]
+            return self.inputs[place], self.targets[place].copy() if self._beside.dtype.names else self.targets[place]
         return self.take(np.arange(start, stop, step))
 
     def span(self, start: int, stop: int, step: int = 1) -> slice | None:
@@ -144,6 +155,7 @@ class LaneReader:
         timeout: float,
         stopped: Callable[[], bool] | None = None,
         out: tuple[Array, Array] | None = None,
+        substitutes: Array | None = None,
     ) -> tuple[Array, Array] | None:
         """Wait for, copy and release as it goes: works for any number of samples, also more than the lane holds.
 
@@ -152,6 +164,7 @@ class LaneReader:
             timeout: seconds that each slot may take.
             stopped: see `wait`.
             out: (inputs, targets) to copy into.
+            substitutes: (count,) int64 to write into what `substitutes` gives; None: nobody asks.
 
         Returns:
             (inputs, targets), or None if `stopped` said so.
@@ -169,6 +182,8 @@ class LaneReader:
                 return None
             upto = int(np.searchsorted(places, self.available))
             self.take(places[done:upto], (out[0][done:upto], out[1][done:upto]))
+            if substitutes is not None:
+                substitutes[done:upto] = self.substitutes(places[done:upto])
             done = upto
         return out
 
@@ -191,7 +206,7 @@ class LaneReader:
         if not self._open:
             return
         self._open, self._ragged = False, None
-        del self.inputs, self.targets
+        del self.inputs, self.targets, self._beside
         for writer in self._makers:
             self._control.left.post(self._reader, writer)
             self._ring.bells.ring(writer)
@@ -208,7 +223,7 @@ class LaneReader:
         """Read the lane's bytes as ragged samples."""
         makers, size = len(self._makers), self._shape.slot_samples
         self._ragged = lane = RaggedLane(self._layout, data, self._slots, size, makers)
-        self.inputs, self.targets = np.empty(0, np.uint8), lane.targets
+        self.inputs, self._beside = np.empty(0, np.uint8), lane.targets
         self._held = min(self._slots, lane.certain * makers // self._portions) * size
 
     def _wait_releasing(self, stop: int, timeout: float, stopped: Callable[[], bool] | None) -> bool:

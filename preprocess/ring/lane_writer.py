@@ -29,7 +29,7 @@ class Slot:
         sequence: number of the slot in the lane; slot s is filled by maker s % P, or its portion by each.
         start: lane position of its first sample.
         inputs: (slot_samples, ...), to be written; of ragged samples a `RaggedSlot`.
-        targets: (slot_samples, ...), to be written.
+        targets: (slot_samples, ...), to be written; as `SampleLayout.targets_in` gives them.
     """
 
     sequence: int

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import Array, SampleLayout, take_targets
 
 _LINE = 64
 _ENTRY = 16  # bytes of the table for a sample: where it begins, and its length, int64
@@ -66,7 +66,7 @@ class RaggedLane:
         makers: how many fill it.
 
     Attributes:
-        targets: the targets of the whole lane, (samples, ...).
+        targets: the targets of the whole lane, (samples, ...), see `SampleLayout.targets_in`.
         most: bytes of the largest sample.
         portion_bytes: what a maker's samples of one slot take, at most.
     """
@@ -77,8 +77,7 @@ class RaggedLane:
         self._data, self._slot_samples, self._layout = data, slot_samples, layout
         targets, regions = _round(samples * _ENTRY), _round(samples * _ENTRY) + _round(samples * layout.target_bytes)
         self._table: Indices = data[: samples * _ENTRY].view(np.int64).reshape(samples, 2)
-        self.targets = data[targets : targets + samples * layout.target_bytes].view(layout.target_dtype)
-        self.targets = self.targets.reshape(samples, *layout.target_shape)
+        self.targets = layout.targets_in(data[targets:], samples)
         self._region_bytes = (data.nbytes - regions) // makers
         self._regions = regions
 
@@ -99,7 +98,7 @@ class RaggedLane:
                 if stop <= end
                 else np.concatenate([data[start:end], data[end - size : stop - size]])
             )
-        np.take(self.targets, places, axis=0, out=targets, mode="wrap")
+        take_targets(self.targets, places, targets)
         return out
 
     def region(self, maker: int) -> ByteRegion:

@@ -10,6 +10,11 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: What stands for the index of a substitute where the sample could be made.
+ITSELF = -1
+
+_TARGET, _SUBSTITUTE = "target", "substitute"
+
 
 @dataclass(frozen=True)
 class SampleLayout:
@@ -22,6 +27,8 @@ class SampleLayout:
         target_dtype: NumPy's name of its dtype; "int64" for a class.
         mean_bytes: of ragged samples, each of which is so many bytes as it has: how many that is in the mean, as far as
             is known; the input shape is that of the largest. None: all samples have that shape.
+        names_substitutes: in a lane each sample has a word beside its target: the index of the sample that was taken
+            in its place, see `substitutes_in`.
     """
 
     input_shape: tuple[int, ...]
@@ -29,6 +36,7 @@ class SampleLayout:
     target_shape: tuple[int, ...] = ()
     target_dtype: str = "int64"
     mean_bytes: int | None = field(default=None, compare=False)
+    names_substitutes: bool = field(default=False, compare=False, repr=False)
 
     @property
     def is_ragged(self) -> bool:
@@ -42,8 +50,22 @@ class SampleLayout:
 
     @property
     def target_bytes(self) -> int:
-        """Bytes of one target."""
-        return math.prod(self.target_shape) * np.dtype(self.target_dtype).itemsize
+        """Bytes of one target, with the word of its substitute where there is one."""
+        return self.target_in_lane.itemsize
+
+    @property
+    def target_in_lane(self) -> np.dtype[Any]:
+        """What a lane has of a sample beside its input: its target, or that and its substitute's index."""
+        if not self.names_substitutes:
+            return np.dtype((self.target_dtype, self.target_shape))
+        fields = [(_TARGET, self.target_dtype, self.target_shape), (_SUBSTITUTE, np.int64)]
+        return np.dtype(fields, align=True)
+
+    def targets_in(self, memory: Array, samples: int) -> Array:
+        """Return bytes, (any,) uint8, as what a lane has of that many samples beside their inputs."""
+        own = self.target_in_lane
+        found = memory[: samples * own.itemsize]
+        return found.view(own) if own.names else found.view(own.base).reshape(samples, *self.target_shape)
 
     def empty(self, samples: int) -> tuple[Array, Array]:
         """Return uninitialised (inputs, targets) for that many samples; ragged ones are objects, an array each."""
@@ -51,3 +73,28 @@ class SampleLayout:
             return np.empty(samples, object), np.empty((samples, *self.target_shape), self.target_dtype)
         inputs = np.empty((samples, *self.input_shape), self.input_dtype)
         return inputs, np.empty((samples, *self.target_shape), self.target_dtype)
+
+
+def plain_targets(targets: Array) -> Array:
+    """Return the targets alone, (count, ...), of what a lane has of some samples beside their inputs."""
+    return targets[_TARGET] if targets.dtype.names else targets
+
+
+def take_targets(targets: Array, places: Array, out: Array) -> None:
+    """Copy the targets at some places of a lane, (count, ...), of what it has beside the inputs."""
+    if targets.dtype.names:
+        out[...] = targets[_TARGET][places]  # `take` would copy all of the lane's first
+    else:
+        np.take(targets, places, axis=0, out=out, mode="wrap")
+
+
+def substitutes_in(targets: Array) -> Array | None:
+    """Return the index of what was taken in each one's place, `ITSELF` for none, (count,) int64.
+
+    Args:
+        targets: what a lane has of some samples beside their inputs.
+
+    Returns:
+        None where it does not say.
+    """
+    return targets[_SUBSTITUTE] if targets.dtype.names else None

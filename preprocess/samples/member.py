@@ -9,6 +9,7 @@ import numpy as np
 from preprocess.samples.block_order import BlockOrder
 from preprocess.samples.order import order_of
 from preprocess.samples.part import Indices, Part
+from preprocess.samples.substitutes import Mask, mask_of
 
 
 class MemberOrder:
@@ -26,11 +27,15 @@ class MemberOrder:
 
     def __init__(self, own: Indices, length: int, seed: int, blocks: BlockOrder | None = None) -> None:
         self.samples = len(own)
-        self._is_own = np.zeros(length, np.bool_)
-        self._is_own[own] = True
+        self._is_own = mask_of(own, length)
         self._seed, self._blocks = seed, blocks
         if not self.samples or np.count_nonzero(self._is_own) != self.samples:
             raise ValueError(f"a part of {length} samples has at least one, and none twice")
+
+    @property
+    def own(self) -> Mask:
+        """Which samples of the data set are its own, (n,)."""
+        return self._is_own
 
     @property
     def length(self) -> int:

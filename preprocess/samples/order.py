@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -102,6 +104,20 @@ def seed_global_generators(generator: np.random.Generator) -> None:
     random.seed(word)
     np.random.seed(word)
     torch.default_generator.manual_seed(word)
+
+
+@contextmanager
+def kept_global_generators() -> Iterator[None]:
+    """Put the generators of Python, NumPy and torch (CPU) back as they were, where the process is the user's."""
+    import torch
+
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
 
 
 def _word(name: str) -> int:

@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from preprocess.making.dataset import Dataset
 from preprocess.samples.block_order import OrderSpec
 from preprocess.samples.corrupt import SkippedSample
@@ -22,6 +24,7 @@ from preprocess.samples.tensors import tensor_in_place
 from preprocess.sharing.launch import COPY_ADVICE
 from preprocess.sharing.messages import Channel, Hello, Read
 from preprocess.sharing.own_samples import OwnSamples, Places, checked_part, part_label, with_folds
+from preprocess.sharing.own_substitutes import OwnSubstitutes
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
@@ -138,6 +141,7 @@ class SharedLoader:
         self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
         try:
             self._own = self._own_samples(settings.digest)
+            self._substitutes = self._own_substitutes(settings.data)
         except DataSpecError:
             self.close()
             raise
@@ -221,6 +225,8 @@ class SharedLoader:
         self.close()
 
     def _note_skip(self, sample: SkippedSample) -> None:
+        if (sample.kind, sample.sample) in {(known.kind, known.sample) for known in self.skipped}:
+            return  # the service met it, too
         self.skipped.append(sample)
         warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
 
@@ -229,6 +235,12 @@ class SharedLoader:
         if self._kind == HELD_OUT and not stream.held_out:
             raise DataSpecError(digest, "this data set has no held-out samples", "leave held_out out")
         return OwnSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
+
+    def _own_substitutes(self, data: DatasetSpec | None) -> OwnSubstitutes | None:
+        """What makes them; None: those of the stream are taken."""
+        if data is None or data.on_corrupt != "skip" or self._own.mask is None:
+            return None
+        return OwnSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)
 
     @property
     def _per_rank(self) -> int:
@@ -265,7 +277,12 @@ class SharedLoader:
 
     def _samples_at(self, places: Places) -> tuple[Array, Array]:
         try:
-            return self._stream.samples(places)
+            if self._substitutes is None:
+                return self._stream.samples(places)
+            taken, places = np.empty(len(places), np.int64), np.asarray(places)
+            inputs, targets = self._stream.samples(places, taken)
+            self._substitutes.put(self._now[0], places, taken, inputs, targets)
+            return inputs, targets
         except RingTimeout as error:
             if not self._handed_over:
                 raise

@@ -10,9 +10,10 @@ import numpy as np
 from preprocess.samples.block_order import BlockOrder
 from preprocess.samples.errors import DataSpecError
 from preprocess.samples.member import MemberOrder
-from preprocess.samples.order import HELD_OUT
+from preprocess.samples.order import HELD_OUT, order_of
 from preprocess.samples.part import Indices, Part
 from preprocess.samples.stream import DatasetSpec
+from preprocess.samples.substitutes import Mask, mask_of
 
 Places = range | Indices
 """Places of an epoch, ascending."""
@@ -31,6 +32,7 @@ class OwnSamples:
 
     Attributes:
         count: m, how many are its own.
+        mask: which samples of the kind are, (n,) or (h,); None: all.
 
     Raises:
         DataSpecError: the data set has too few samples for the part.
@@ -41,6 +43,8 @@ class OwnSamples:
     ) -> None:
         self._held_out: Indices | None = None
         self._order: MemberOrder | None = None
+        self._stream = length, seed, blocks
+        self.mask: Mask | None = None
         self.count = held_out if kind == HELD_OUT else length
         if part is None or (kind == HELD_OUT and part.fold is None):
             return
@@ -49,7 +53,7 @@ class OwnSamples:
         except ValueError as error:
             rule = f"the data set has {length} training samples; {error}"
             raise DataSpecError(_short(part), rule, "mend the part, or name other data") from error
-        self.count = own.size
+        self.count, self.mask = own.size, mask_of(own, held_out if kind == HELD_OUT else length)
         if kind == HELD_OUT:
             self._held_out = own
         else:
@@ -60,6 +64,13 @@ class OwnSamples:
         if self._held_out is not None:
             return self._held_out
         return range(padded) if self._order is None else self._order.padded_places(epoch, padded)
+
+    def samples_at(self, epoch: int, places: Indices) -> Indices:
+        """Return which samples lie at some places of an epoch, of those that are its own: indices in the data set."""
+        if self._held_out is not None:
+            return places
+        length, seed, blocks = self._stream
+        return order_of(length, seed, epoch, blocks)[places % length]
 
     def tail(self, epoch: int, padded: int) -> int:
         """How far an epoch of the stream must reach into its order again, to have these places all."""

@@ -103,11 +103,13 @@ class SharedStream:
         self._leave_lane()
         self._channel.close()
 
-    def samples(self, places: Places) -> tuple[Array, Array]:
+    def samples(self, places: Places, taken: Array | None = None) -> tuple[Array, Array]:
         """Wait for some places of the epoch and return (inputs, targets), (count, ...) each.
 
         Args:
             places: ascending, at least one; others' samples may lie between them.
+            taken: (count,) int64 to write into what was taken in place of each, see `LaneReader.substitutes`; then all
+                are copies. None: nobody asks.
 
         They are views that lie in shared memory where that is possible, valid until `release`, and not to be written.
 
@@ -117,8 +119,8 @@ class SharedStream:
         """
         begin = time.monotonic()
         try:
-            found = self._view(places) if isinstance(places, range) else None
-            return self._copied(np.asarray(places)) if found is None else found
+            found = self._view(places) if isinstance(places, range) and taken is None else None
+            return self._copied(np.asarray(places), taken) if found is None else found
         finally:
             self.seconds_waited += time.monotonic() - begin
 
@@ -144,7 +146,7 @@ class SharedStream:
                 if self._await(reader, last, deadline):
                     return reader.view(first, last)
 
-    def _copied(self, places: Indices) -> tuple[Array, Array]:
+    def _copied(self, places: Indices, taken: Array | None) -> tuple[Array, Array]:
         """Copy samples as they come, and let pass what lies between them; each wait has its own time-out."""
         inputs, targets = self.layout.empty(places.size)
         done = 0
@@ -159,6 +161,8 @@ class SharedStream:
                 continue
             here = done + int(np.searchsorted(places[done:], self._first_place + reader.available))
             reader.take(places[done:here] - self._first_place, (inputs[done:here], targets[done:here]))
+            if taken is not None:
+                taken[done:here] = reader.substitutes(places[done:here] - self._first_place)
             done = here
         return inputs, targets
 

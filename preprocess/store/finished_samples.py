@@ -89,9 +89,15 @@ class FinishedSamples:
 
     def __init__(self, size: int, writers: int = 1) -> None:
         self.copied: dict[str, int] = {}
-        self._free, self._writers = size, writers
+        self._size = self._free = size
+        self._writers = writers
         self._kept: dict[EpochPart, _KeptPart] = {}  # those used last come last
         self._lanes: dict[int, LaneSpec] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that what is kept may take."""
+        return self._size - self._free
 
     def open(self, spec: LaneSpec) -> None:
         """A lane begins: epochs that all readers of its stream have passed are dropped."""
@@ -119,7 +125,7 @@ class FinishedSamples:
     def keep(self, portion: SlotPortion) -> None:
         """Keep the samples of a portion that come again, as far as there is room."""
         for part, places, rows in portion.places():
-            if part.kind == HELD_OUT or part.epoch >= _awaited_from(portion.spec):
+            if len(rows) and (part.kind == HELD_OUT or part.epoch >= _awaited_from(portion.spec)):
                 kept = self._kept.get(part) or self._begin(part, portion.spec)
                 if kept is not None:
                     kept.keep(places, rows, portion)
@@ -155,7 +161,8 @@ class _KeptPart:
 
     def __init__(self, layout: SampleLayout, samples: int, room: int, nbytes: int) -> None:
         self.nbytes = nbytes
-        self._inputs, self._targets = layout.empty(room)
+        self._inputs, _ = layout.empty(room)
+        self._targets = layout.targets_in(np.empty(room * layout.target_bytes, np.uint8), room)
         self._rows, self._used = np.full(samples, _NOWHERE, np.int32), 0
 
     def has(self, places: Indices) -> bool:

@@ -148,6 +148,14 @@ class SampleStore:
                 return found
         return None
 
+    def holds(self, keys: Indices) -> bool:
+        """Say whether all these samples, which are its own, are here."""
+        numbers = self._own.numbers(keys)
+        here = np.zeros(len(numbers), np.bool_)
+        for tier in self._tiers:
+            here |= tier.holds(numbers)
+        return bool(here.all())
+
     def offer(self, key: int, prepared: Prepared) -> None:
         """A sample was prepared that was not here; it may be kept."""
         self._prepared += 1

@@ -67,6 +67,10 @@ class Tier:
     def __len__(self) -> int:
         return len(self._keeper)
 
+    def holds(self, samples: Indices) -> npt.NDArray[np.bool_]:
+        """Whether each of these samples is kept, (count,)."""
+        return self._keeper.holds(samples)
+
     def find(self, sample: int) -> Prepared | None:
         """A sample that lies here, or None; valid until the next call of anything here."""
         offset = int(self._offsets[sample])

@@ -82,6 +82,12 @@ def test_a_feed_s_batches_are_right_and_come_on_a_stream_of_their_own(rig: Rig, 
     assert told["record_streams"] == 2 * BATCHES
 
 
+@pytest.mark.parametrize("schedule", ALL)
+def test_samples_in_place_of_corrupt_ones_are_the_job_s_own(rig: Rig, schedule: str) -> None:
+    """The thread that trains makes them, while the one that reads ahead waits."""
+    assert rig.call("feeding.own_substitutes", schedule, RIG_FORBID="others") == [True] * 4
+
+
 def test_a_job_that_has_ended_leaves_no_memory(rig: Rig) -> None:
     assert rig.call("stepping.memory_after", 20) == [[0, 0]] * 20
 

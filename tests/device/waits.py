@@ -15,7 +15,9 @@ MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
 BOTH = "trainers.reduce.until_met"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
-PREFETCH, FEED, OWN_BATCHES = (f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches"))
+PREFETCH, FEED, OWN_BATCHES, MISSING = (
+    f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches", "missing_samples")
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ OTHERS = {
         OWN_BATCHES,
         "not reader.wait(min(position, reader.released + reader.certain), timeout, stopped)",
         "False",
+    ),
+    "samples in place of corrupt ones": Mutant(
+        "a batch goes on without what is made in place of corrupt samples", MISSING, "missing.found.wait()"
     ),
 }
 SUMS = (

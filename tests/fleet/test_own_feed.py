@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ import torch
 
 from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from preprocess import (
+    HELD_OUT,
+    TRAIN,
     Dataset,
     DatasetSpec,
     Itinerary,
@@ -24,6 +28,7 @@ from preprocess import (
     SourceSpec,
     StreamKey,
 )
+from preprocess.samples.substitutes import Mask, mask_of
 from trainers import BatchPlan
 
 SAMPLES, SLOT, SEED, EPOCHS = 50, 4, 7, 3
@@ -31,12 +36,17 @@ CPU = torch.device("cpu")
 
 
 class Numbers:
-    """Images whose pixels are the sample's number."""
+    """Images whose pixels are the sample's number; those that are torn cannot be read."""
+
+    def __init__(self, torn: Sequence[int] = ()) -> None:
+        self._torn = frozenset(torn)
 
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        if index in self._torn:
+            raise OSError(f"sample {index} is torn")
         return np.full((3, 2, 1), index, np.uint8), index
 
 
@@ -67,17 +77,36 @@ class Trained:
             for member, block in enumerate(blocks)
         ]
 
-    def expected(self, first_epoch: int) -> dict[int, list[int]]:
+    def expected(self, first_epoch: int, torn: Sequence[int] = ()) -> dict[int, list[int]]:
         """The samples of each virtual worker, from the step on at which it comes."""
+        data = opened(torn)
         found: dict[int, list[int]] = {rank: [] for rank in range(self.workers)}
         for epoch in range(first_epoch, first_epoch + EPOCHS):
             order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SEED + epoch)).tolist()
             mine = [sample for sample in order if self.own is None or sample in self.own]
+            mine = [looked_at(data, TRAIN, epoch, sample, self.own) for sample in mine]
             padded = np.resize(mine, self.plan.padded).tolist()
             start = self.step * self.workers * self.batch if epoch == first_epoch else 0
             for rank in found:
                 found[rank] += padded[start + rank :: self.workers]
         return found
+
+
+def opened(torn: Sequence[int]) -> Dataset:
+    """The data set, all of whose samples are held-out ones, too."""
+    source = SourceSpec(Numbers(torn))
+    return Dataset(DatasetSpec("numbers", source, source, on_corrupt="skip"))
+
+
+def looked_at(data: Dataset, kind: str, epoch: int, sample: int, own: Sequence[int] | None) -> int:
+    """What a network with a part gets for a sample."""
+    inputs, targets = data.layout.empty(1)
+    data.make(kind, SEED, epoch, sample, inputs[0], targets, own=None if own is None else mask(own))
+    return int(targets[0])
+
+
+def mask(own: Sequence[int]) -> Mask:
+    return mask_of(np.array(own, np.int64), SAMPLES)
 
 
 def begin(job: Trained, epoch: int) -> tuple[int, int]:
@@ -89,10 +118,16 @@ def begin(job: Trained, epoch: int) -> tuple[int, int]:
 
 
 @contextmanager
-def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Reading) -> Iterator[list[list[BatchFeed]]]:
+def feeds(
+    jobs: Sequence[Trained],
+    lane_samples: int,
+    epoch: int,
+    reading: Reading,
+    torn: Sequence[int] = (),
+    device: torch.device = CPU,
+) -> Iterator[list[list[BatchFeed]]]:
     """The feeds of all members of all jobs, on one lane that a preprocessor in a thread fills."""
-    source = SourceSpec(Numbers())
-    dataset = Dataset(DatasetSpec("numbers", source, source))
+    dataset, again = opened(torn), opened(torn)
     places, tails = zip(*(begin(job, epoch) for job in jobs))
     itinerary = Itinerary(SAMPLES, max(tails), SAMPLES, epoch, min(places))
     count = sum(job.members for job in jobs)
@@ -115,8 +150,8 @@ def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Readi
     made = [
         [
             BatchFeed(
-                lane.reader(next(numbers), dataset.layout, 1), itinerary, share, (epoch, job.step), CPU, reading,
-                timeout=20.0,
+                lane.reader(next(numbers), dataset.layout, 1), itinerary, share, (epoch, job.step), device, reading,
+                20.0, partial(make_again, again),
             )
             for share in job.shares()
         ]
@@ -129,6 +164,10 @@ def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Readi
             feed.close()
         done.set()
         thread.join()
+
+
+def make_again(data: Dataset, kind: str, epoch: int, *where: Any) -> None:
+    data.make_substitute(kind, SEED, epoch, *where)
 
 
 @dataclass
@@ -188,8 +227,25 @@ def test_jobs_that_come_in_the_midst_of_an_epoch_get_the_rest_of_it(lane_samples
     check(jobs, lane_samples, epoch=2)
 
 
-def check(jobs: Sequence[Trained], lane_samples: int, epoch: int) -> None:
-    with feeds(jobs, lane_samples, epoch, Reading()) as groups:
+TORN = (0, 3, 5, 6, 20, 21, 22, 35, 49)
+
+
+@pytest.mark.parametrize("lane_samples", [16, 40])
+def test_what_cannot_be_made_is_replaced_by_samples_of_each_job_s_own(lane_samples: int) -> None:
+    jobs = (
+        Trained(REST, FOLD, workers=3, members=2),
+        Trained(FOLD, REST, workers=4, batch=2, members=2),
+        Trained(FEW, workers=4, members=2),
+        Trained(None, FOLD, workers=4),
+    )
+    check(jobs, lane_samples, 1, TORN)
+    later = [replace(job, step=1) for job in jobs[:2]]
+    check(later, lane_samples, 2, TORN)
+
+
+def check(jobs: Sequence[Trained], lane_samples: int, epoch: int, torn: Sequence[int] = ()) -> None:
+    data = opened(torn)
+    with feeds(jobs, lane_samples, epoch, Reading(), torn) as groups:
         threads, read = [], []
         for job, group in zip(jobs, groups):
             barrier = threading.Barrier(job.members)
@@ -203,8 +259,9 @@ def check(jobs: Sequence[Trained], lane_samples: int, epoch: int) -> None:
             thread.join(60)
             assert not thread.is_alive()
     for job, members in zip(jobs, read):
-        assert {rank: got for one in members for rank, got in one.turns.items()} == job.expected(epoch)
-        assert sorted(sample for one in members for sample in one.evaluated) == sorted(job.held_out * EPOCHS)
+        assert {rank: got for one in members for rank, got in one.turns.items()} == job.expected(epoch, torn)
+        evaluated = [looked_at(data, HELD_OUT, 0, sample, job.held_out) for sample in job.held_out]
+        assert sorted(sample for one in members for sample in one.evaluated) == sorted(evaluated * EPOCHS)
 
 
 def test_a_rehearsal_looks_at_no_sample_of_a_part() -> None:

@@ -142,10 +142,10 @@ def test_each_sample_is_made_once(trained: RunFolder, monkeypatch: pytest.Monkey
     made: list[int] = []
     make = Dataset.make
 
-    def counted(self: Dataset, kind: str, seed: int, epoch: int, sample: int, *views: Any) -> None:
+    def counted(self: Dataset, kind: str, seed: int, epoch: int, sample: int, *views: Any, **own: Any) -> int:
         assert kind == HELD_OUT
         made.append(sample)
-        make(self, kind, seed, epoch, sample, *views)
+        return make(self, kind, seed, epoch, sample, *views, **own)
 
     monkeypatch.setattr(Dataset, "make", counted)
     assert len(told(trained.path)["members"]) == 5

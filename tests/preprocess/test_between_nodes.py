@@ -13,6 +13,8 @@ import pytest
 
 RAGGED = "tests.preprocess.support.ragged_bytes"
 RAGGED_PARTS = {"train": 103, "held_out": 17}
+TORN = "tests.preprocess.support.torn_numbers"
+TORN_HELD_OUT = {"source": f"{TORN}:TornNumbers", "arguments": {"count": 17, "torn": [2, 3]}}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,22 @@ def test_ragged_samples_come_as_they_are(
     out = mpi_job("between_nodes", ranks, values, *map(str, (nodes, makers, rounds, ranks + nodes)))
     found = re.search(rf"read (\d+) samples in {rounds} rounds", out)
     assert found and int(found[1]) > 10 * rounds
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out"),
+    [
+        ({"source": f"{TORN}:TornNumbers", "arguments": {"count": 103, "torn": [*range(0, 103, 7)]}}, TORN_HELD_OUT),
+        ({"source": f"{RAGGED}:Bytes", "arguments": {"count": 103, "giant": 9}}, None),
+    ],
+)
+def test_readers_hear_which_samples_others_stand_for(
+    mpi_job: Callable[..., str], train: dict[str, object], held_out: dict[str, object] | None
+) -> None:
+    values = {"name": "torn", "train": train, "held_out": held_out, "store": True, "on_corrupt": "skip"}
+    out = mpi_job("between_nodes", 3, json.dumps(values), "3", "2", "30", "5")
+    found = re.search(r"read (\d+) samples in 30 rounds", out)
+    assert found and int(found[1]) > 300
 
 
 def test_a_killed_reader_is_dropped(mpi_job: Callable[..., str]) -> None:

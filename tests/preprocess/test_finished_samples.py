@@ -97,6 +97,33 @@ def test_a_store_hears_of_samples_that_are_copied(dataset: Dataset) -> None:
     assert team.prepared == dataset.length + dataset.held_out
 
 
+def finished_bytes(team: Team) -> int:
+    return sum(kept.nbytes for kept in team.finished)
+
+
+@pytest.mark.parametrize("awaited_from", [None, 0])
+def test_held_out_samples_that_a_store_keeps_are_not_kept_again(dataset: Dataset, awaited_from: int | None) -> None:
+    """They have no transforms that draw, so what the store keeps of them is finished."""
+    itinerary, sizes = whole(dataset, last_epoch=2), []
+    assert itinerary.end is not None
+    for held_out in (dataset.held_out, 0):
+        team, mine = Team(dataset, StoreBudget(PLENTY), finished=PLENTY), replace(itinerary, held_out=held_out)
+        assert mine.end is not None
+        found = team.read(team.open(0, 7, mine, awaited_from=awaited_from), mine.end)
+        assert_same(found, expected(dataset, mine, 7, 0, mine.end))
+        assert team.prepared == dataset.length + held_out, "each is read and prepared once"
+        sizes.append(finished_bytes(team))
+    assert sizes[0] == sizes[1] and (sizes[0] > 0) == (awaited_from is not None)
+
+
+def test_held_out_samples_that_a_store_has_no_room_for_are_kept(dataset: Dataset) -> None:
+    team, itinerary = Team(dataset, StoreBudget(100_000), finished=PLENTY), whole(dataset, last_epoch=2)
+    assert itinerary.end is not None
+    found = team.read(team.open(0, 7, itinerary), itinerary.end)
+    assert_same(found, expected(dataset, itinerary, 7, 0, itinerary.end))
+    assert finished_bytes(team) > 0
+
+
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_what_is_kept_changes_no_sample(dataset: Dataset, data: Any) -> None:

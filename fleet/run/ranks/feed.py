@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleet.run.ranks.missing_samples import MakeSubstitute, Missing
 from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by, rows_of
 from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import ReadAhead, TimedOut
-from preprocess import Itinerary, LaneReader, MemberOrder
-from preprocess.samples.layout import Array
+from preprocess import HELD_OUT, Itinerary, LaneReader, MemberOrder
+from preprocess.samples.layout import ITSELF, Array
 from preprocess.samples.part import Indices
+from preprocess.samples.substitutes import mask_of
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
 from trainers.task.task import move
@@ -112,15 +114,17 @@ class BatchFeed:
         device: where batches go.
         reading: how samples become batches.
         timeout: seconds that one wait for samples may take.
+        make: makes what is taken in place of samples that cannot be made, where the stream has others than the job's
+            own; called by whoever asks for items. None: the stream's are taken.
     """
 
     def __init__(
         self, reader: LaneReader, itinerary: Itinerary, share: Share, place: tuple[int, int], device: torch.device,
-        reading: Reading, timeout: float,
+        reading: Reading, timeout: float, make: MakeSubstitute | None = None,
     ) -> None:  # fmt: skip
         self.waited = 0.0  # seconds that the trainer waited for samples
         self._reader, self._itinerary, self._share = reader, itinerary, share
-        self._device, self._reading, self._timeout = device, reading, timeout
+        self._device, self._reading, self._timeout, self._make = device, reading, timeout, make
         self._closed = threading.Event()
         self._eager = device.type != "cpu"  # whether batches are read before their turn
         in_place = reading.in_place and reading.gather and not self._eager and not reader.is_ragged
@@ -138,14 +142,20 @@ class BatchFeed:
         """
         begin = time.perf_counter()
         try:
-            return next(self._items) if self._ahead is None else self._next_ahead(self._ahead)
+            while isinstance(item := self._fetched(), Missing):
+                item.leave() if self._make is None else item.replace(self._make)
+            return item
         finally:
             self.waited += time.perf_counter() - begin
 
-    def _next_ahead(self, ahead: ReadAhead) -> Item:
+    def _fetched(self) -> Item | Missing:
+        return next(self._items) if self._ahead is None else self._next_ahead(self._ahead)
+
+    def _next_ahead(self, ahead: ReadAhead) -> Item | Missing:
         while True:
             try:
-                return ahead.next(self._timeout + _GRACE_SECONDS)
+                item: Item | Missing = ahead.next(self._timeout + _GRACE_SECONDS)
+                return item
             except TimedOut:
                 if not self._reader.is_held_up:  # else the wait for samples ends later, with a better word
                     raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
@@ -158,7 +168,7 @@ class BatchFeed:
         self._lane = None
         self._reader.leave()
 
-    def _row(self, epoch: int, step: int) -> Iterator[Item]:
+    def _row(self, epoch: int, step: int) -> Iterator[Item | Missing]:
         """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
         while not self._closed.is_set():
             yield from self._steps_of(epoch, step)
@@ -167,7 +177,7 @@ class BatchFeed:
             yield EpochEnd(epoch)
             epoch, step = epoch + 1, 0
 
-    def _steps_of(self, epoch: int, step: int) -> Iterator[StepBatches]:
+    def _steps_of(self, epoch: int, step: int) -> Iterator[StepBatches | Missing]:
         if self._own is not None:
             return self._own_steps(self._own, epoch, step)
         return self._ragged_steps(epoch, step) if self._reader.is_ragged else self._steps(epoch, step)
@@ -216,30 +226,40 @@ class BatchFeed:
             self._reader, self._itinerary, share.plan, share.block, share.own, self._timeout, self._closed.is_set
         )
 
-    def _own_steps(self, own: OwnBatches, epoch: int, step: int) -> Iterator[StepBatches]:
+    def _own_steps(self, own: OwnBatches, epoch: int, step: int) -> Iterator[StepBatches | Missing]:
         """The steps of a job with a part of its own; their samples are copies, so nothing is held back."""
         own.begin(epoch)
         for number in range(step, self._share.plan.steps_per_epoch):
-            turns = own.step(number)
+            turns = yield from own.step(number)
             if turns is None:
                 return
             yield StepBatches(epoch, number, tuple(self._copies(samples) for samples in turns))
 
-    def _copied_held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
+    def _copied_held_out(self, epoch: int) -> Iterator[HeldOutBatch | Missing]:
         """The batches of the held-out samples that are the job's own, of all where all are."""
         reader, timeout, stopped, own = self._reader, self._timeout, self._closed.is_set, self._share.held_out
         own = np.arange(self._itinerary.held_out) if own is None else own
-        positions = self._itinerary.held_out_position(epoch) + own
-        size, evaluators = self._share.evaluation_batch, self._share.evaluators
-        for index, start in enumerate(range(0, positions.size, size)):
-            mine = positions[start : start + size]
+        begin, size, evaluators = (
+            self._itinerary.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
+        )  # fmt: skip
+        for index, start in enumerate(range(0, own.size, size)):
+            mine = own[start : start + size]
             if evaluators[index % len(evaluators)] == self._share.member:
-                samples = reader.gather(mine, timeout, stopped)
+                taken = np.empty(mine.size, np.int64)
+                samples = reader.gather(begin + mine, timeout, stopped, substitutes=taken)
                 if samples is None:
                     return
+                yield from self._missing_held_out(epoch, mine, taken, samples)
                 yield HeldOutBatch(epoch, index, self._copies(samples))
-            if stopped() or not pass_by(reader, int(mine[-1]) + 1, timeout, stopped):
+            if stopped() or not pass_by(reader, begin + int(mine[-1]) + 1, timeout, stopped):
                 return
+
+    def _missing_held_out(self, epoch: int, mine: Indices, taken: Indices, samples: Samples) -> Iterator[Missing]:
+        """What is to be replaced in a batch of held-out samples."""
+        if self._share.held_out is None or (taken == ITSELF).all():
+            return
+        own = mask_of(self._share.held_out, self._itinerary.held_out)
+        yield from Missing.among(HELD_OUT, epoch, mine, taken, own, samples)
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
         size, total, evaluators = self._share.evaluation_batch, self._itinerary.held_out, self._share.evaluators

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-import torch
+from contextlib import ExitStack
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSamples
+from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import open_datasets
 from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
 from fleet.run.ranks.time_limit import time_limit
 from preprocess import Ring
-from preprocess.ring.process import use_one_thread
-from trainers.repeatable.determinism import use_deterministic
 
 
 class LentTrainer:
@@ -26,14 +24,17 @@ class LentTrainer:
         rank: this rank.
         mailbox: the trainer's.
         moves: called now and then: this rank is not stuck.
+
+    Attributes:
+        skips: what earlier sessions found corrupt.
     """
 
     def __init__(self, rank: Rank, mailbox: Mailbox, moves: Callable[[], None]) -> None:
         self._rank, self._mailbox, self._moves = rank, mailbox, moves
         self._ring: tuple[Ring, MakeRing] | None = None
-        self._skips: list[SkipSamples] = []  # until the data sets are open
+        self.skips: list[SkipSamples] = []
         self._maker: SampleMaker | None = None  # from the first lane on
-        self._training: tuple[int, bool] | None = None  # torch's threads, and whether it is deterministic, meanwhile
+        self._role: ExitStack | None = None  # while it computes as preprocessors do
 
     def learn(self, ring: Ring, order: MakeRing) -> None:
         """Know the node's ring."""
@@ -42,7 +43,7 @@ class LentTrainer:
     def obey(self, order: SkipSamples | PrepareLane | CloseLane) -> None:
         """Carry out an order of those that preprocessors get."""
         if isinstance(order, SkipSamples):
-            self._skips.append(order)
+            self.skips.append(order)
         elif isinstance(order, PrepareLane):
             self._begin(order)
         elif self._maker is not None:
@@ -94,20 +95,17 @@ class LentTrainer:
         with time_limit(rank.world, seconds, late):
             rank.datasets = open_datasets(rank.runtime.spec)
         tell_of_skips(rank, self._mailbox)
-        for order in self._skips:
+        for order in self.skips:
             skip(rank, order)
 
     def _be_like_preprocessors(self) -> None:
         """Samples shall have the bits that preprocessors give them, also where transforms compute with torch."""
-        if self._training is None:
-            self._training = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-        use_one_thread()
-        use_deterministic(False)
+        if self._role is None:
+            self._role = ExitStack()
+            self._role.enter_context(like_preprocessors())
 
     def _end_if_over(self) -> None:
         """Once nothing is left to do, let torch compute as training had it, on which that has its bits."""
-        if self._training is not None and not self.is_busy:
-            threads, deterministic = self._training
-            torch.set_num_threads(threads)
-            use_deterministic(deterministic)
-            self._training = None
+        if self._role is not None and not self.is_busy:
+            self._role.close()
+            self._role = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
-from preprocess import Itinerary, LaneReader, MemberOrder
-from preprocess.samples.layout import Array
+from fleet.run.ranks.missing_samples import Missing
+from preprocess import TRAIN, Itinerary, LaneReader, MemberOrder
+from preprocess.samples.layout import ITSELF, Array
 from preprocess.samples.part import Indices
 from trainers import BatchPlan
 
@@ -38,12 +39,13 @@ class OwnBatches:
         self._reader, self._itinerary, self._plan, self._block = reader, itinerary, plan, block
         self._order, self._timeout, self._stopped = order, timeout, stopped
         self._positions = self._again = np.empty(0, np.int64)
+        self._epoch = 0
         self._fresh = 0  # so many of the padded order come by; those that are kept stand for the others
         self._kept: Samples | None = None
 
     def begin(self, epoch: int) -> None:
         """Turn to an epoch; its steps come next, from the first one on unless it is the lane's first epoch."""
-        plan, first = self._plan, epoch == self._itinerary.first_epoch
+        plan, first, self._epoch = self._plan, epoch == self._itinerary.first_epoch, epoch
         base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
         self._positions = base + self._order.padded_places(epoch, plan.padded)
         self._fresh = plan.padded if first else plan.samples
@@ -51,21 +53,34 @@ class OwnBatches:
         mine = repeated[np.isin(repeated % plan.virtual_workers, self._block)]
         self._again, self._kept = np.unique(mine % plan.samples), None
 
-    def step(self, number: int) -> list[Samples] | None:
-        """Return the samples of each of this member's virtual workers; None if the wait was stopped."""
+    def step(self, number: int) -> Generator[Missing, None, list[Samples] | None]:
+        """Return the samples of each of this member's virtual workers; None if the wait was stopped.
+
+        Yields:
+            those in whose place lie others that are not the job's own; it goes on once they are replaced.
+        """
         places, workers = self._plan.step_range(number), self._plan.virtual_workers
         turns = [np.arange(places.start + rank, places.stop, workers) for rank in self._block]
         coming = np.concatenate([turn[turn < self._fresh] for turn in turns])
         if number == 0:
             coming = np.concatenate([coming, self._again])
         coming = np.unique(coming)
-        got = self._reader.gather(self._positions[coming], self._timeout, self._stopped)
+        taken = np.empty(coming.size, np.int64)
+        got = self._reader.gather(self._positions[coming], self._timeout, self._stopped, substitutes=taken)
         end = int(self._positions[min(places.stop, self._fresh) - 1]) + 1
         if got is None or not pass_by(self._reader, end, self._timeout, self._stopped):
             return None
+        yield from self._missing(coming, taken, got)
         if number == 0:
             self._kept = rows_of(got, np.searchsorted(coming, self._again))
         return [self._turn(turn, coming, got) for turn in turns]
+
+    def _missing(self, numbers: Indices, taken: Indices, got: Samples) -> Iterator[Missing]:
+        """What is to be replaced of the samples with these numbers in the padded order."""
+        if (taken == ITSELF).all():
+            return
+        samples = self._order.of_epoch(self._epoch)[numbers % self._plan.samples]
+        yield from Missing.among(TRAIN, self._epoch, samples, taken, self._order.own, got)
 
     def _turn(self, turn: Indices, coming: Indices, got: Samples) -> Samples:
         """The samples with these numbers in the padded order, of those that came and those that are kept."""

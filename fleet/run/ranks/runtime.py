@@ -212,7 +212,7 @@ class Runtime:
         )
         parts |= job.model_dump(mode="json", include={"memory_format", *STEP_OPTIONS}, exclude_none=True)
         layout = asdict(self.data_of(name).layout)
-        del layout["mean_bytes"]  # the largest sample is what is measured
+        del layout["mean_bytes"], layout["names_substitutes"]  # the largest sample is what is measured
         everything = [parts, layout, device.partition(":")[0], self.spec.resources.threads]
         if self.spec.resources.members_per_device > 1 and device.partition(":")[0] != "cpu":
             everything.append(self.spec.resources.members_per_device)

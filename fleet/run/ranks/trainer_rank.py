@@ -45,6 +45,7 @@ from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms, formed,
 from fleet.run.ranks.left_memory import LeftMemory
 from fleet.run.ranks.lent_trainer import LentTrainer
 from fleet.run.ranks.lifeline import Lifeline
+from fleet.run.ranks.own_substitutes import OwnSubstitutes
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
@@ -81,6 +82,7 @@ class TrainerRank:
         self._ring: Ring | None = None
         self._lifeline = Lifeline(rank.runtime.timeout)
         self._lent = LentTrainer(rank, self._mailbox, moves)
+        self._substitutes = OwnSubstitutes(rank, self._mailbox, moves, self._lent.skips)
         self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
@@ -242,8 +244,9 @@ class TrainerRank:
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = BatchFeed(
-                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout
-                )
+                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout,
+                    self._substitutes.of(order.job),
+                )  # fmt: skip
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))

@@ -19,6 +19,7 @@ from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.samples.ragged import places_in
+from preprocess.samples.substitutes import Mask, mask_of
 from trainers.repeatable.random_state import RandomState
 from trainers.state.tree import decode
 
@@ -53,17 +54,18 @@ class ReplayedTask(SpecTask):
     def dataset(self, train: bool) -> ReplayedSamples | JobSamples | Subset[Any] | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""
         opened, part, packed = self._dataset(), self._part, hasattr(self, "collate")
-        whole = ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, packed)
         if train:
-            blocks = opened.orders.blocks
+            blocks, seed = opened.orders.blocks, self.order_seed
             if part is None and blocks is None:
-                return whole
-            own = (part or Part()).train(opened.length)
-            return JobSamples(whole, MemberOrder(own, opened.length, self.order_seed, blocks))
+                return ReplayedSamples(opened, TRAIN, seed, packed)
+            order = MemberOrder((part or Part()).train(opened.length), opened.length, seed, blocks)
+            return JobSamples(ReplayedSamples(opened, TRAIN, seed, packed, order.own), order)
         if has_folds(self._recorded.spec, data_key(self._recorded.job)):
             fold = (part or Part()).held_out(opened.length)
-            return Subset(whole, fold.tolist()) if fold.size else None
-        return whole if opened.held_out else None
+            own = mask_of(fold, opened.length)
+            looked_at = ReplayedSamples(opened, HELD_OUT, self.order_seed, packed, own)
+            return Subset(looked_at, fold.tolist()) if fold.size else None
+        return ReplayedSamples(opened, HELD_OUT, self.order_seed, packed) if opened.held_out else None
 
     def _samples(self) -> int:
         """How many it trains on in an epoch."""
@@ -91,10 +93,11 @@ class ReplayedSamples(MapStyle[Any]):
         kind: samples to train on, or samples held out.
         seed: the samples' order and augmentation are drawn from it.
         packed: whether each sample is packed in bytes, for a task that collates them itself.
+        own: which of them alone take the place of one that cannot be made; None: all.
     """
 
-    def __init__(self, data: Dataset, kind: str, seed: int, packed: bool) -> None:
-        self._data, self._kind, self._seed, self._packed = data, kind, seed, packed
+    def __init__(self, data: Dataset, kind: str, seed: int, packed: bool, own: Mask | None = None) -> None:
+        self._data, self._kind, self._seed, self._packed, self._own = data, kind, seed, packed, own
         self._epoch = 0
 
     def __len__(self) -> int:
@@ -116,7 +119,8 @@ class ReplayedSamples(MapStyle[Any]):
     def _made(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         layout = self._data.layout
         inputs, target = layout.empty(1)
-        self._data.make(self._kind, self._seed, self._epoch, index, places_in(inputs)(0), target)
+        place = places_in(inputs)(0)
+        self._data.make(self._kind, self._seed, self._epoch, index, place, target, own=self._own)
         return inputs[0], target
 
 

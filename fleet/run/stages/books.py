@@ -76,8 +76,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
         wire.to_preprocessors(order)
-        if ledger.lent.lending.most:
-            wire.to_trainers(order)
+        wire.to_trainers(order)
     return Books(keeper, skipped, batches, clock, found, longer)
 
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from fleet.run.ranks import feed as feed_module
 from fleet.run.ranks.feed import EpochEnd, HeldOutBatch, Reading, StepBatches
 from fleet.run.ranks.prefetch import ReadAhead
+from preprocess import HELD_OUT
+from tests.fleet import test_own_feed
 from tests.fleet.test_feed import feeds
 
 EPOCHS = 2
@@ -53,6 +55,23 @@ def epochs(schedule: str, held: bool, patient: bool) -> dict[str, Any]:
     counts = torch_rig.counts()
     told = {name: counts.get(name, 0) for name in ("stream waits", "record_streams", "pageable copies", "d2h")}
     return {"wrong": wrong, "threads": threading.active_count(), **told}
+
+
+def own_substitutes(schedule: str) -> list[bool]:
+    """Read epochs in which samples cannot be made, of jobs with parts; return which of them get what is theirs."""
+    torch_rig.schedule(schedule)
+    torch.accelerator.set_device_index(1)
+    found = []
+    for own, held_out in ((test_own_feed.REST, test_own_feed.FOLD), (test_own_feed.FOLD, test_own_feed.REST)):
+        job, epoch = test_own_feed.Trained(own, held_out, workers=2), 1
+        with test_own_feed.feeds([job], 40, epoch, Reading(), test_own_feed.TORN, DEVICE) as [[feed]]:
+            read = test_own_feed.Read({0: [], 1: []}, [])
+            test_own_feed.read_all(feed, range(2), threading.Barrier(1), read)
+        data = test_own_feed.opened(test_own_feed.TORN)
+        evaluated = [test_own_feed.looked_at(data, HELD_OUT, 0, sample, held_out) for sample in held_out]
+        found.append(read.turns == job.expected(epoch, test_own_feed.TORN))
+        found.append(read.evaluated == evaluated * test_own_feed.EPOCHS)
+    return found
 
 
 def harmed(schedule: str) -> bool:

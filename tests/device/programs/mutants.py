@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import torch
 import torch_rig
 
-from fleet.run.ranks import own_batches
+from fleet.run.ranks import missing_samples, own_batches
 from fleet.run.ranks.feed import BatchFeed
 from tests.device.programs import counting, feeding, sending, stepping
 from trainers.device import own_device
@@ -74,6 +76,18 @@ def _passes_by() -> bool:
     return not own_batches.pass_by(lane, 30, 1.0, lambda: False) or lane.released != 30
 
 
+def _goes_on_without_substitutes() -> bool:
+    """Whether a feed's thread makes a batch while the thread that trains has yet to put samples there."""
+    batch, taken = (np.zeros((1, 2)), np.zeros(1)), np.array([7])
+    asked = missing_samples.Missing.among("train", 0, np.array([3]), taken, np.zeros(8, np.bool_), batch)
+    missing = next(asked)
+    with ThreadPoolExecutor(1) as feed:
+        goes_on = feed.submit(next, asked, None)
+        harmed = bool(wait([goes_on], 0.2).done)
+        missing.leave()
+    return harmed
+
+
 def _does_not_know_that_a_kernel_failed() -> bool:
     torch_rig.schedule("both-late")
     device = torch.device("rig", 0)
@@ -94,6 +108,7 @@ LOOKS: dict[str, Callable[[], Any]] = {
     "a device that failed": _does_not_know_that_a_kernel_failed,
     "places far ahead": _waits_for_places_far_ahead,
     "samples of others": _passes_by,
+    "samples in place of corrupt ones": _goes_on_without_substitutes,
 }
 
 

@@ -38,6 +38,7 @@ from preprocess import (
     open_stores,
 )
 from preprocess.samples.owners import LanePortions
+from preprocess.samples.ragged import places_in
 
 SLOT = 4
 LANES = 2
@@ -93,11 +94,16 @@ def _samples(planned: Round, dataset: Dataset, makers: int, maker: int) -> int:
     return sum(len(parts.rows(maker, slot)) for slot in range(planned.slots_made[maker]))
 
 
-def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    inputs, targets = dataset.layout.empty(count)
-    for _ in dataset.fill(spec.itinerary, spec.stream.seed, 0, inputs, targets):
-        pass
-    return inputs, targets
+def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, targets, and what was taken in each one's place."""
+    (inputs, targets), seed = dataset.layout.empty(count), spec.stream.seed
+    taken: list[int] = []
+    place = places_in(inputs)
+    for span in spec.itinerary.spans(0, count):
+        for sample in dataset.samples_of(span, seed).tolist():
+            row = len(taken)
+            taken.append(dataset.make(span.kind, seed, span.epoch, sample, place(row), targets[row : row + 1]))
+    return inputs, targets, np.array(taken, np.int64)
 
 
 def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round], dataset: Dataset, makers: int) -> None:
@@ -146,22 +152,24 @@ def run_reader(ring: Ring, dataset: Dataset, who: tuple[int, int], rounds: list[
         if who not in planned.samples_read:
             continue
         spec, stop = planned.spec, planned.samples_read[who]
-        inputs, targets = expected(dataset, spec, stop)
+        inputs, targets, taken = expected(dataset, spec, stop)
         reader = ring.lanes[spec.lane].reader(who[1], spec.layout, spec.generation, PATIENCE)
         at = 0
         while at < stop:
             until = min(at + int(rng.integers(1, 3 * SLOT)), stop, reader.released + reader.certain)
             if rng.random() < 0.5:
                 assert reader.wait(until, PATIENCE)
-                found = reader.take(np.arange(at, until))
+                found, said = reader.take(np.arange(at, until)), reader.substitutes(np.arange(at, until))
                 reader.release(until)
             else:
-                gathered = reader.gather(np.arange(at, until), PATIENCE)
+                said = np.empty(until - at, np.int64)
+                gathered = reader.gather(np.arange(at, until), PATIENCE, substitutes=said)
                 assert gathered is not None
                 found = gathered
             alike = [np.array_equal(one, other) for one, other in zip(found[0], inputs[at:until], strict=True)]
             assert all(alike), (who, spec.generation, at)
             assert np.array_equal(found[1], targets[at:until]), (who, spec.generation, at)
+            assert np.array_equal(said, taken[at:until]), (who, spec.generation, at)
             at = until
         reader.leave()
         read += stop

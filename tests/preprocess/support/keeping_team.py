@@ -44,11 +44,13 @@ class Team:
         self.ring, self.told = Ring.forked(shape), list[str]()
         self.generation = 0
         self.stores: list[dict[str, SampleStore]] = []
+        self.finished: list[FinishedSamples] = []
         self.members = []
         for number in range(WRITERS):
             kept_ones = {} if budget is None else {"pictures": dataset}
             self.stores.append(open_stores(kept_ones, budget or StoreBudget(0), shape, number, self.told.append))
             kept = FinishedSamples(finished, WRITERS) if finished else None
+            self.finished += [kept] if kept is not None else []
             self.members.append(
                 Preprocessor(self.ring, number, {"pictures": dataset}, stores=self.stores[-1], finished=kept)
             )
