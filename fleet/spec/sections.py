@@ -164,7 +164,8 @@ class Data(Section):
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
         description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
-        "`skip` takes another sample of the network's part in its place and writes that down. All others stay the same.",
+        "`skip` takes another sample of the network's part in its place and writes that down. "
+        "All others stay the same.",
         examples=["skip"],
     )
     corrupt_limit: Count = Field(
