@@ -92,10 +92,13 @@ class Coordinator:
 
     def _measure(self) -> bool:
         """Go on measuring a job that came without rates, or clearing devices for it; True: plans wait for that."""
-        self._agenda.measuring = not self._coming.devices and self._newcomers.advance(self._leave)
+        waits = not self._coming.devices and self._newcomers.advance(self._leave)
+        if waits:
+            self._coming = self._newcomers.unhelped
+        self._agenda.measuring = waits or bool(self._newcomers.unhelped.devices)
         if self._newcomers.measured:
             self._heard.setdefault(self._newcomers.measured, self._now())
-        return self._agenda.measuring
+        return waits
 
     @contextmanager
     def _work(self) -> Iterator[None]:
@@ -126,8 +129,7 @@ class Coordinator:
     def _ask(self) -> Plan:
         """What the policy wants from now on. Devices stand idle meanwhile: all of that time counts, not the CPU's."""
         begin, cpu = perf_counter(), thread_time()
-        coming = self._coming.devices  # the policy believes that these have started
-        changed = tuple(dict.fromkeys((*self._agenda.changed, *coming)))
+        changed = tuple(dict.fromkeys((*self._agenda.changed, *self._coming.devices)))  # as if these had started
         self._asked = self._now()
         state = self.ledger.state(self._asked, changed, self._agenda.memo)
         plan = self.policy.plan(state)
@@ -269,8 +271,7 @@ class Coordinator:
         return not self.executor.save_held() and not self.ledger.running
 
     def _end_round(self) -> None:
-        last = self.ledger.round
-        if last is not None:
+        if (last := self.ledger.round) is not None:
             self.books.record("round_end", round=last.index, start=last.start, end=self._now())
 
     def _record(self, event: Event) -> None:
@@ -338,8 +339,7 @@ class Coordinator:
         curves, guessed = self.ledger.jobs[event.job].curves, self.ledger.jobs[event.job].guessed
         if curves:
             self.books.record_rates(event.job, curves, "guessed" if guessed else "training")
-        round_ = self._round if curves else None  # without rates it was measured
-        name, keys = end_line(event, round_, self.ledger.jobs[event.job])
+        name, keys = end_line(event, self._round if curves else None, self.ledger.jobs[event.job])  # None: measured
         self.books.record(name, **keys)
         self._halting.ended(event)
         self._tell_verdicts()

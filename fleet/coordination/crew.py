@@ -21,6 +21,7 @@ from fleet.coordination.protocol import (
     PrepareLane,
     ReadEnergy,
     ReplaceWriter,
+    StreamAwaited,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
 
@@ -114,6 +115,12 @@ class Crew:
         for rank in sorted(told):
             self._tell_maker(rank, numbers[rank], order)
         return told
+
+    def tell_preprocessors(self, order: StreamAwaited) -> None:
+        """Send an order to the ranks that always are preprocessors."""
+        for place in self._cluster.preprocessors:
+            if place.rank not in self.lost:
+                self._mailbox.send(place.rank, TO_PREPROCESSOR, order)
 
     def _tell_maker(self, rank: int, number: int, order: OpenLane | CloseLane) -> None:
         """Tell who fills a lane with that number: a trainer in its own inbox, so that it ends before it trains."""

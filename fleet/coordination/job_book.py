@@ -32,6 +32,8 @@ class JobBook(dict[str, JobRecord]):
         """Names of those that train ahead of need."""
         self.news = 0
         """Grows as a job comes, or one begins, ends or pauses, finishes an epoch, is saved, or may train further."""
+        self.gone = 0
+        """Grows as one that could go on can no more, or pauses."""
         self._efficiencies: list[float] = []  # ascending
         self._efficiency: dict[str, float] = {}
         for job in jobs:
@@ -42,6 +44,7 @@ class JobBook(dict[str, JobRecord]):
         self.news += before is None or _standing(before) != _standing(job)
         super().__setitem__(name, job)
         self._places.setdefault(name, len(self._places))
+        self.gone += name in self._waiting and not job.waits
         for names, holds in ((self._waiting, job.waits), (self.ahead, job.state.ahead)):
             if holds:
                 names.add(name)

@@ -127,6 +127,7 @@ class LiveExecutor:
     def next_event(self, timeout: float) -> Event | None:
         """The next event of a group; lanes are looked after on the way."""
         self._energy.ask_if_due()
+        self._lanes.look()
         return self._waiting.popleft() if self._waiting else self._new_event(timeout)
 
     def _new_event(self, timeout: float) -> Event | None:

@@ -6,20 +6,27 @@ import math
 from collections.abc import Callable
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coming import Coming
 from fleet.coordination.executor import Executor, Measured, StopReason
 from fleet.coordination.job_record import JobRecord
 from fleet.scheduling.model.rates import RateCurve
 
 SPARE_SECONDS = 60.0
 """So much sooner than its deadline a promised job must be done at its pace, to give its devices away for a while."""
+SPARE_SECONDS_OF_FED = 20.0
+"""And so much sooner, to go on without the trainers that prepare its samples."""
 
 
 class NewcomerRates:
-    """Measures jobs without rates, one after the other: on free devices, or on those of a job that makes room.
+    """Measures jobs without rates, one after the other: on free devices, on those whose trainers prepare samples for
+    jobs that do without meanwhile, or on those of a job that makes room.
 
     Args:
         executor: measures.
         books: what was measured is written there.
+
+    Attributes:
+        unhelped: jobs that begin anew on their devices first, without trainers that prepare their samples.
     """
 
     def __init__(self, executor: Executor, books: Bookkeeper) -> None:
@@ -28,6 +35,7 @@ class NewcomerRates:
         self._rates: dict[int, float] = {}
         self._kind = ""  # of the devices on which they were measured
         self.measured = ""  # the job that is measured now
+        self.unhelped = Coming()
 
     def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
         """Do what comes next, if a job has no rates; return whether plans have to wait for it.
@@ -37,16 +45,13 @@ class NewcomerRates:
         """
         if self.measured or self._leaving in self._ledger.running:
             return True
-        self._leaving = ""
+        self._leaving, self.unhelped = "", Coming()
         job = next((job for job in self._ledger.unfinished if job.curve is None), None)
         if job is None:
             return False
         free = self._free_of_one_kind()
         if not free:
-            self._leaving = self._who_makes_room()
-            if self._leaving:
-                leave(self._leaving, "policy")
-            return bool(self._leaving)
+            return self._make_room(leave)
         missing = sorted({1, min(job.limit, len(free))} - self._rates.keys())
         if not missing:
             self._rate(job)
@@ -88,12 +93,37 @@ class NewcomerRates:
             return free.get(self._kind, [])
         return max(free.values(), key=len, default=[])
 
+    def _make_room(self, leave: Callable[[str, StopReason], None]) -> bool:
+        """Have devices become free; return whether any will."""
+        self.unhelped = self._who_does_without_help()
+        self._leaving = "" if self.unhelped.devices else self._who_makes_room()
+        leaving = list(self.unhelped.devices) or ([self._leaving] if self._leaving else [])
+        for job in leaving:
+            leave(job, "policy")
+        return bool(leaving)
+
+    def _who_does_without_help(self) -> Coming:
+        """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
+        running, held = self._ledger.running, self._ledger.held
+        helped = self._ledger.lent.readers(running, self._ledger.lent.devices(running) - self._ledger.lost_devices)
+        jobs = [self._ledger.jobs[name] for name in helped]
+        late = any(job.state.admitted and _spare(job) < SPARE_SECONDS_OF_FED for job in jobs)
+        if late:
+            return Coming()
+        lanes = {job.name: job.state.lane for job in jobs}  # they go on reading together
+        return Coming({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
+
     def _who_makes_room(self) -> str:
         """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""
         running = [self._ledger.jobs[name] for name in sorted(self._ledger.running)]
         others = [job for job in running if not job.state.admitted]
         if others:
             return min(others, key=lambda job: job.state.held).name
-        spare = {job.name: job.state.deadline - job.expected_end for job in running}
+        spare = {job.name: _spare(job) for job in running}
         chosen = max(spare, key=lambda name: spare[name], default="")
         return chosen if spare.get(chosen, -math.inf) >= SPARE_SECONDS else ""
+
+
+def _spare(job: JobRecord) -> float:
+    """Seconds by which it will be done before its deadline at its pace."""
+    return job.state.deadline - job.expected_end

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
+from fleet.coordination.kept_epochs import KeptEpochs
 from fleet.coordination.lane_mates import Mates
 from fleet.coordination.protocol import CloseLane, OpenLane
 from fleet.coordination.samples_made import SampleCounter
@@ -46,13 +47,16 @@ class OpenLanes:
         maker: makes them.
         count: how many the rings have.
         mates: says who of those at unlike places of a stream reads together; None: all do.
+        kept: has preprocessors drop what nobody reads any more; None: they find that out as lanes open.
 
     Attributes:
         samples: what was made for them and read there.
     """
 
-    def __init__(self, crew: Crew, maker: LaneMaker, count: int, mates: Mates | None = None) -> None:
-        self._crew, self._maker, self._mates = crew, maker, mates
+    def __init__(
+        self, crew: Crew, maker: LaneMaker, count: int, mates: Mates | None = None, kept: KeptEpochs | None = None
+    ) -> None:
+        self._crew, self._maker, self._mates, self._kept = crew, maker, mates, kept
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
         self._data: dict[int, str] = {}  # lane -> its data set
@@ -97,7 +101,14 @@ class OpenLanes:
         lane = replace(lane, makers=self._crew.makers(wanted, lent))
         self._data[number] = lane.stream.data
         self._crew.tell_of_lane(OpenLane(lane))
+        if self._kept is not None:
+            self._kept.opened(lane, jobs)
         return lane
+
+    def look(self) -> None:
+        """Have preprocessors drop what nobody reads any more, by what the books say now."""
+        if self._kept is not None:
+            self._kept.look()
 
     def leave(self, number: int, job: str, begin: tuple[int, int], end: tuple[int, int]) -> None:
         """A job reads there no more; it has read from one (epoch, step) to another."""
@@ -106,4 +117,6 @@ class OpenLanes:
         if not self._jobs[number]:
             del self._jobs[number]
             self.samples.closed(self._crew.tell_of_lane(CloseLane(number)))
+            if self._kept is not None:
+                self._kept.closed(number)
             self._free.append(number)  # a later opening has a later generation, and waits on each node for this end

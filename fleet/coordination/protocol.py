@@ -167,6 +167,16 @@ class CloseLane:
 
 
 @dataclass(frozen=True)
+class StreamAwaited:
+    """To preprocessors: which epochs of a stream have yet to be read; finished samples of others are not kept."""
+
+    data: str
+    seed: int
+    waiting: int | None  # the first of those that networks without a lane have yet to read; None: none have
+    reading: dict[int, int]  # the same for the readers of each open lane
+
+
+@dataclass(frozen=True)
 class DismissReader:
     """To a node's keeper: a reader, by its rank in the node's communicator, is lost; do not wait for it."""
 
@@ -378,8 +388,9 @@ ToTrainer = (
     | PrepareLane
 )  # fmt: skip
 ToPreprocessor = (
-    OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput | ReadEnergy
-)
+    OpenLane | CloseLane | StreamAwaited | DismissReader | DismissWriter | ReplaceWriter | SkipSamples
+    | MeasureThroughput | ReadEnergy
+)  # fmt: skip
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = (
     StopRequested | SampleRate | SampleSkipped | SampleTorn | SamplesMade | EnergyRead | Formed | StepsTimed | AtStep

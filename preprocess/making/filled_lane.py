@@ -84,6 +84,8 @@ class FilledLane:
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
         self._remote: RemoteNode | None = None  # until it has left
+        if self._finished is not None:
+            self._finished.open(self.spec)
 
     @property
     def slots(self) -> int:
@@ -107,9 +109,10 @@ class FilledLane:
         if self.closing and self._writer is not None and self._remote is None:
             self._writer.close()
             self.is_over = True
-            for keeper in (self._store, self._finished):
-                if keeper is not None:
-                    keeper.close(self.spec.lane)
+            if self._store is not None:
+                self._store.close(self.spec.lane)
+            if self._finished is not None:
+                self._finished.close(self.spec)
 
     @property
     def is_deserted(self) -> bool:
@@ -229,5 +232,3 @@ class FilledLane:
             self._writer.add_holder(self._remote)
         if self._store is not None and self._portions is not None:
             self._store.open(self.spec, self._portions)
-        if self._finished is not None:
-            self._finished.open(self.spec)

@@ -143,6 +143,16 @@ class Preprocessor:
             filled.closing = True
         self._progress()
 
+    def keep_awaited(self, data: str, seed: int, waiting: int | None, reading: Mapping[int, int]) -> None:
+        """Keep finished samples of a stream that are read again, and no others; see `FinishedSamples.keep_awaited`."""
+        if self._finished is not None:
+            self._finished.keep_awaited(data, seed, waiting, reading)
+
+    def keep_nothing(self) -> None:
+        """Drop all finished samples."""
+        if self._finished is not None:
+            self._finished.clear()
+
     @property
     def index(self) -> int:
         """The number of this preprocessor."""

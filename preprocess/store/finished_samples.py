@@ -8,8 +8,8 @@ copies it where it comes again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +93,7 @@ class FinishedSamples:
         self._writers = writers
         self._kept: dict[EpochPart, _KeptPart] = {}  # those used last come last
         self._lanes: dict[int, LaneSpec] = {}
+        self._streams: dict[tuple[str, int], _Awaited] = {}
 
     @property
     def nbytes(self) -> int:
@@ -102,16 +103,42 @@ class FinishedSamples:
     def open(self, spec: LaneSpec) -> None:
         """A lane begins: epochs that all readers of its stream have passed are dropped."""
         self._lanes[spec.lane] = spec
-        least = min(spec.stream.epoch, _awaited_from(spec))
-        for part in [part for part in self._kept if part.is_of(spec) and part.kind == TRAIN and part.epoch < least]:
-            self._drop(part)
+        before = self._streams.get(_stream_of(spec), _Awaited())
+        here = {lane: first for lane, first in before.reading.items() if lane in self._lanes}
+        self._streams[_stream_of(spec)] = _Awaited(_awaited_from(spec), {**here, spec.lane: spec.stream.epoch})
+        self._drop_passed(*_stream_of(spec))
 
-    def close(self, lane: int) -> None:
-        """A lane is closed."""
-        self._lanes.pop(lane, None)
+    def keep_awaited(self, data: str, seed: int, waiting: int | None, reading: Mapping[int, int]) -> None:
+        """Learn what is still to be read of a stream: all else of it is dropped, and not kept any more.
+
+        Args:
+            waiting: the first epoch that anybody without a lane has yet to read; None: nobody has.
+            reading: the first that the readers of each open lane have.
+        """
+        known = self._streams.get((data, seed))
+        if known is not None:
+            first = math.inf if waiting is None else waiting
+            self._streams[data, seed] = _Awaited(
+                first, {lane: max(epoch, known.reading.get(lane, epoch)) for lane, epoch in reading.items()}
+            )
+            self._drop_passed(data, seed)
+
+    def close(self, spec: LaneSpec) -> None:
+        """A lane is closed; its readers may come again."""
+        if self._lanes.get(spec.lane) is not spec:
+            return
+        del self._lanes[spec.lane]
+        awaited = self._streams[_stream_of(spec)]
+        awaited.waiting = min(awaited.waiting, awaited.reading.pop(spec.lane, math.inf))
+
+    def clear(self) -> None:
+        """Drop all."""
+        for part in list(self._kept):
+            self._drop(part)
 
     def copy(self, portion: SlotPortion) -> bool:
         """Copy all samples of a portion, if all are here; else none."""
+        self._come_to(portion)
         found = [(part, self._kept.get(part), places, rows) for part, places, rows in portion.places() if len(rows)]
         if not all(kept is not None and kept.has(places) for _, kept, places, _ in found):
             return False
@@ -124,11 +151,31 @@ class FinishedSamples:
 
     def keep(self, portion: SlotPortion) -> None:
         """Keep the samples of a portion that come again, as far as there is room."""
+        spec = portion.spec
+        awaited = self._streams.get(_stream_of(spec))
+        others = _awaited_from(spec) if awaited is None else awaited.by_others(spec.lane)
         for part, places, rows in portion.places():
-            if len(rows) and (part.kind == HELD_OUT or part.epoch >= _awaited_from(portion.spec)):
-                kept = self._kept.get(part) or self._begin(part, portion.spec)
+            if len(rows) and (part.kind == HELD_OUT or part.epoch >= others):
+                kept = self._kept.get(part) or self._begin(part, spec)
                 if kept is not None:
                     kept.keep(places, rows, portion)
+
+    def _come_to(self, portion: SlotPortion) -> None:
+        """See how far a lane has come: what it has passed is dropped, if nobody else awaits it."""
+        spec, stream = portion.spec, _stream_of(portion.spec)
+        awaited, span = self._streams.get(stream), next(portion.spans(), None)
+        if awaited is None or span is None or spec.lane not in awaited.reading:
+            return
+        if span[0].epoch > awaited.reading[spec.lane]:
+            awaited.reading[spec.lane] = span[0].epoch
+            self._drop_passed(*stream)
+
+    def _drop_passed(self, data: str, seed: int) -> None:
+        """Drop the epochs of a stream that nobody has yet to read, and held-out samples once there are no others."""
+        first = self._streams[data, seed].first
+        for part in [part for part in self._kept if (part.data, part.seed) == (data, seed)]:
+            if first == math.inf or (part.kind == TRAIN and part.epoch < first):
+                self._drop(part)
 
     def _begin(self, part: EpochPart, spec: LaneSpec) -> _KeptPart | None:
         """Make room for a part, if that can be: what no open lane carries makes way, the longest unused first."""
@@ -147,6 +194,28 @@ class FinishedSamples:
 
     def _drop(self, part: EpochPart) -> None:
         self._free += self._kept.pop(part).nbytes
+
+
+@dataclass
+class _Awaited:
+    """Which epochs of a stream have yet to be read.
+
+    Attributes:
+        waiting: the first that anybody without a lane has; infinite: nobody has.
+        reading: the first that the readers of each open lane have.
+    """
+
+    waiting: float = math.inf
+    reading: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def first(self) -> float:
+        """The first that anybody has yet to read."""
+        return min(self.waiting, *self.reading.values(), math.inf)
+
+    def by_others(self, lane: int) -> float:
+        """The first that others than the readers of a lane have."""
+        return min((self.waiting, *(first for other, first in self.reading.items() if other != lane)))
 
 
 class _KeptPart:
@@ -181,6 +250,10 @@ class _KeptPart:
         self._inputs[own], self._targets[own] = portion.inputs[rows[new]], portion.targets[rows[new]]
         self._rows[places[new]] = np.arange(own.start, own.stop)
         self._used = own.stop
+
+
+def _stream_of(spec: LaneSpec) -> tuple[str, int]:
+    return spec.stream.data, spec.stream.seed
 
 
 def _awaited_from(spec: LaneSpec) -> float:

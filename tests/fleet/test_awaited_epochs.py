@@ -36,6 +36,25 @@ def test_those_who_read_elsewhere_or_wait_come_to_it_again() -> None:
     assert awaited.first(StreamKey("other", 3, 5), {"a"}) is None
 
 
+def test_what_is_read_and_awaited_of_each_stream_is_told_by_lane() -> None:
+    found = books()
+    awaited = AwaitedEpochs(found, searches=False)
+    assert awaited.of_all({}) == {"data/3": (2, {}), "data/4": (0, {})}
+    assert awaited.of_all({7: {"a", "c"}, 8: {"d"}}) == {"data/3": (2, {7: 4}), "data/4": (None, {8: 0})}
+    before = awaited.gone
+    for job in "abc":
+        found.done(job, 9, {}, None, 1.0)
+    assert awaited.gone == before + 3 and awaited.of_all({8: {"d"}}) == {"data/4": (None, {8: 0})}
+
+
+def test_streams_that_trials_share_are_awaited_from_the_first_epoch_on() -> None:
+    found = books()
+    for job in "abcd":
+        found.done(job, 9, {}, None, 1.0)
+    awaited = AwaitedEpochs(found, searches=True)
+    assert awaited.of_all({}) == {"data/3": (0, {})}, "d, which is done, seems to have a stream of its own"
+
+
 def test_those_that_are_done_come_no_more() -> None:
     found = books()
     found.done("b", 9, {}, None, 1.0)

@@ -73,8 +73,10 @@ def test_nothing_is_kept_of_epochs_that_nobody_awaits(dataset: Dataset) -> None:
     team = Team(dataset, None, finished=PLENTY)
     itinerary = Itinerary(dataset.length, 5, last_epoch=0)
     for lane in range(2):
-        team.read(team.open(lane, 7, itinerary, (0,), divided=False), itinerary.places // SLOT * SLOT)
-    assert made(team) == laid(team)
+        reader = team.open(lane, 7, itinerary, (0,), divided=False)
+        team.read(reader, itinerary.places // SLOT * SLOT)
+        team.close(lane, reader)
+    assert made(team) == laid(team) and finished_bytes(team) == 0
 
 
 def test_other_seeds_and_epochs_are_other_samples(dataset: Dataset) -> None:
@@ -198,6 +200,72 @@ def test_what_all_have_passed_goes_and_what_somebody_awaits_stays() -> None:
     assert [has(kept, lane(0, epoch, 0)) for epoch in range(4)] == [False, False, False, True]
 
 
+def holds(kept: FinishedSamples, epochs: range) -> list[int]:
+    """Which of these epochs of the tiny stream are kept."""
+    return [epoch for epoch in epochs if has(kept, lane(9, epoch, None))]
+
+
+def test_what_a_lane_has_passed_goes_at_once_where_nobody_else_awaits_it() -> None:
+    kept = FinishedSamples(PLENTY)
+    first = replace(lane(0, 0, awaited_from=0), itinerary=Itinerary(16))
+    kept.open(first)
+    for epoch in range(3):
+        kept.keep(replace(portion(first, epoch), start=16 * epoch))
+    assert holds(kept, range(4)) == [0, 1, 2]
+    kept.close(first)
+    second = replace(first, generation=2, awaited_from=None)
+    kept.open(second)
+    for epoch in range(4):
+        assert kept.copy(replace(portion(second, 0), start=16 * epoch)) == (epoch < 3)
+        assert holds(kept, range(4)) == list(range(epoch, 3))
+    assert kept.nbytes == 0
+
+
+def test_what_others_await_no_more_goes_at_once_and_no_more_of_it_is_kept() -> None:
+    kept, spec = FinishedSamples(PLENTY), replace(lane(0, 0, awaited_from=0), itinerary=Itinerary(16))
+    kept.open(spec)
+    for epoch in range(2):
+        kept.keep(replace(portion(spec, epoch), start=16 * epoch))
+    kept.keep_awaited("tiny", 1, None, {})
+    assert holds(kept, range(3)) == [0, 1], "that is another stream"
+    kept.keep_awaited("tiny", 0, 1, {0: 0, 3: 5})
+    kept.copy(replace(portion(spec, 0), start=32))
+    kept.keep(replace(portion(spec, 2), start=32))
+    assert holds(kept, range(3)) == [1, 2], "another network waits at epoch 1, and the lane itself has come to 2"
+    kept.keep_awaited("tiny", 0, None, {0: 1})
+    assert holds(kept, range(4)) == [2], "what is being read may yet be copied"
+    kept.keep(replace(portion(spec, 3), start=48))
+    assert holds(kept, range(4)) == [2]
+    kept.close(spec)
+    assert holds(kept, range(4)) == [2], "its readers may come again"
+    kept.keep_awaited("tiny", 0, None, {})
+    assert kept.nbytes == 0
+
+
+def test_held_out_samples_stay_until_nobody_reads_their_stream() -> None:
+    spec = replace(lane(0, 0, awaited_from=None), itinerary=Itinerary(16, 0, 16))
+    kept, held_out = FinishedSamples(PLENTY), replace(portion(spec, 1), start=16)
+    kept.open(spec)
+    kept.keep(held_out)
+    kept.keep_awaited("tiny", 0, None, {0: 7})
+    kept.close(spec)
+    assert kept.copy(held_out)
+    kept.keep_awaited("tiny", 0, 7, {})
+    assert kept.copy(held_out)
+    kept.keep_awaited("tiny", 0, None, {})
+    assert not kept.copy(held_out) and kept.nbytes == 0
+
+
+def test_an_older_opening_of_a_lane_ends_without_harm_to_the_newer_one() -> None:
+    kept, old = FinishedSamples(PLENTY), lane(0, 0, awaited_from=None)
+    new = replace(lane(0, 0, awaited_from=0, seed=1), generation=2)
+    for spec in (old, new):
+        kept.open(spec)
+    kept.keep(portion(new, 1))
+    kept.close(old)
+    assert has(kept, new)
+
+
 def test_no_more_is_kept_than_there_is_room_for_and_idle_streams_make_way() -> None:
     need = 16 * LAYOUT_BYTES + 16 * 4
     kept = FinishedSamples(2 * need)
@@ -206,7 +274,7 @@ def test_no_more_is_kept_than_there_is_room_for_and_idle_streams_make_way() -> N
         kept.open(spec)
         kept.keep(portion(spec, 1))
     assert [has(kept, spec) for spec in specs] == [True, True, False], "all three are open"
-    kept.close(0)
+    kept.close(specs[0])
     kept.keep(portion(specs[2], 1))
     assert [has(kept, spec) for spec in specs] == [False, True, True]
     kept.keep(portion(replace(specs[2], stream=replace(specs[2].stream, seed=9)), 1))

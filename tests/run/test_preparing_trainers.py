@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from tests.run.support.bits import assert_same_bits, final_states
 from tests.run.support.ensembles import Ensemble, RunFolder, mlp, pictures, write_ensemble
 from tests.run.support.processes import FLEET, run, started
 from tests.run.test_added_jobs import add, held, late
+from tests.run.test_promises import add as promised
 
 SECONDS = 0.002  # a picture: one preprocessor makes less than 500 a second, and the rates ask for a million
-EPOCHS = 4
+EPOCHS, STOPPED = 4, 75
 
 
 def written(folder: Path, preparing: int) -> Ensemble:
@@ -84,6 +86,27 @@ def test_a_trainer_that_becomes_free_helps_a_network_that_goes_on(tmp_path: Path
     folder = made.left("out")
     (brief,), (first, again) = folder.events("started", "brief"), folder.events("started", "long")
     assert "prepared_by" not in first and again["moved"] and again["prepared_by"] == brief["devices"]
+
+
+def test_a_network_that_comes_is_measured_where_a_trainer_prepares_and_the_others_go_on(tmp_path: Path) -> None:
+    reading = {"seconds": 5 * SECONDS}
+    resources = {"trainers": 2, "preparing_trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8}
+    made = write_ensemble(
+        tmp_path, [mlp(stop={"epochs": 200})], data={"pictures": pictures(reading, reading)},
+        policy={"name": "elasticflow", "parameters": {"slot": 1.0}}, resources=resources,
+    )  # fmt: skip
+    folder = made.left("out")
+    with started(made.plain("out"), tmp_path) as it:
+        it.wait_for(lambda: bool(folder.events("started")), "the first network to train")
+        yes = promised(made, "yes", "--deadline", "900")
+        assert (yes.code, "yes: taken in, and promised the deadline" in yes.output) == (0, True), yes.output
+        it.interrupt(signal.SIGINT)
+        assert it.finish().code == STOPPED
+    (profile,), (first, alone, *_) = folder.events("profile", "yes"), folder.events("started", "mlp")
+    stops = [line for line in folder.events("stopped", "mlp") if line["t"] < profile["t"]]
+    assert first["prepared_by"] == profile["devices"] and "prepared_by" not in alone and alone["moved"]
+    assert len(stops) == 1 and stops[0]["t"] < alone["t"] < profile["t"], "it trains on while the other is measured"
+    assert alone["devices"] == first["devices"]
 
 
 def test_bits_are_those_of_a_run_without(lent: RunFolder, undisturbed: RunFolder) -> None:

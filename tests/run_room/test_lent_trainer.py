@@ -75,7 +75,9 @@ def begun(me: Rank) -> tuple[LentTrainer, Ring, LaneSpec]:
     lent.learn(ring, ORDER)
     lent.obey(SkipSamples("numbers", (3,), ()))
     layout = open_datasets(me.runtime.spec)["numbers"].layout
-    lane = LaneSpec(0, 1, StreamKey("numbers", 0, 0), Itinerary(SAMPLES, 0, 0), layout, ((0,),), makers=(1,))
+    lane = LaneSpec(
+        0, 1, StreamKey("numbers", 0, 0), Itinerary(SAMPLES, 0, 0), layout, ((0,),), makers=(1,), awaited_from=0
+    )
     lent.obey(PrepareLane(1, lane))
     return lent, ring, lane
 
@@ -101,13 +103,23 @@ def test_it_makes_what_a_preprocessor_makes(me: Rank, deterministic: None) -> No
     reader.leave()
     me.mailbox(TO_COORDINATOR).send(0, TO_KEEPER, CloseLane(0))
     lent.obey(CloseLane(0))
+    assert kept_bytes(lent) > SAMPLES * 4 * 4 * 3
     lent.give_back()
     assert not lent.is_busy and settings() == (2, True)
+    assert kept_bytes(lent) == 0, "its memory is the network's now"
     told = Mailbox(me.world, TO_COORDINATOR).receive(10.0)
     while not isinstance(told, SamplesMade):
         assert told is not None, "nobody said how many were made"
         told = Mailbox(me.world, TO_COORDINATOR).receive(10.0)
     assert told.laid["numbers"] >= SAMPLES
+
+
+def kept_bytes(lent: LentTrainer) -> int:
+    """What it has kept of finished samples."""
+    assert lent._maker is not None
+    (making,) = lent._maker._making
+    assert making._finished is not None
+    return making._finished.nbytes
 
 
 def test_it_says_for_whom_it_waits_if_it_cannot_give_the_role_back(me: Rank) -> None:

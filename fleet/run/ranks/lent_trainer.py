@@ -62,7 +62,7 @@ class LentTrainer:
         self._end_if_over()
 
     def give_back(self) -> None:
-        """See that nothing is left of the lanes that it was told to close, before it trains.
+        """See that nothing is left of the lanes that it was told to close, nor of what it has kept, before it trains.
 
         Raises:
             CannotGoOnError: that took too long.
@@ -77,6 +77,8 @@ class LentTrainer:
                     f"rank {self._rank.number} waited {timeout:g} s for rank 0 to open and close the lanes that this "
                     "trainer has prepared samples for"
                 )
+        if self._maker is not None:
+            self._maker.keep_nothing()  # the memory is the network's now
 
     def _begin(self, order: PrepareLane) -> None:
         if self._maker is None:

@@ -16,6 +16,7 @@ from fleet.coordination.protocol import (
     SampleRate,
     Shutdown,
     SkipSamples,
+    StreamAwaited,
 )
 from fleet.run.ranks.kept_samples import kept_part
 from fleet.run.ranks.rank import Rank
@@ -74,6 +75,8 @@ class PreprocessorRank:
             maker.open_lane(message.lane)
         elif isinstance(message, CloseLane):
             maker.close_lane(message.lane)
+        elif isinstance(message, StreamAwaited):
+            maker.keep_awaited(message)
 
     def _measure(self, order: MeasureThroughput) -> None:
         kept = kept_part(self._rank, order.data)

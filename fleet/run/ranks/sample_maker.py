@@ -6,7 +6,15 @@ import time
 from collections import Counter
 
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import TO_COORDINATOR, MakeRing, SampleSkipped, SamplesMade, SampleTorn, SkipSamples
+from fleet.coordination.protocol import (
+    TO_COORDINATOR,
+    MakeRing,
+    SampleSkipped,
+    SamplesMade,
+    SampleTorn,
+    SkipSamples,
+    StreamAwaited,
+)
 from fleet.run.ranks.kept_samples import kept_of
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.torn_samples import lines_of, sentence_of
@@ -63,6 +71,16 @@ class SampleMaker:
             laid.update(statistics.samples_of_data)
             made.update(statistics.prepared)
         self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(laid), dict(made)))
+
+    def keep_awaited(self, news: StreamAwaited) -> None:
+        """Keep finished samples of a stream that are read again, and no others."""
+        for each in self._making:
+            each.keep_awaited(news.data, news.seed, news.waiting, news.reading)
+
+    def keep_nothing(self) -> None:
+        """Drop all finished samples."""
+        for each in self._making:
+            each.keep_nothing()
 
     def work(self) -> None:
         """Let each make slots where there is room, for some milliseconds; where nobody can, sleep until somebody may.

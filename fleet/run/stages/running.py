@@ -13,6 +13,7 @@ from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
 from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.kept_best import settle_best
+from fleet.coordination.kept_epochs import KeptEpochs
 from fleet.coordination.lane_mates import LaneMates
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
@@ -145,8 +146,9 @@ def start(rated: Rated) -> Running:
     lent = ring.writers - len(rank.cluster.preprocessors)
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
     ledger = opened.books.ledger
-    book = LaneBook(rank, ring, AwaitedEpochs(ledger, opened.searching is not None).first)
-    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger))
+    awaited = AwaitedEpochs(ledger, opened.searching is not None)
+    book = LaneBook(rank, ring, awaited.first)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), KeptEpochs(crew, awaited))
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )
