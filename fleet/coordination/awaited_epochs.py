@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
-from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from preprocess import StreamKey
 
@@ -35,35 +33,20 @@ class AwaitedEpochs:
         return min((job.epoch for job in others), default=None)
 
     def of_all(self, lanes: Mapping[int, Collection[str]]) -> dict[str, tuple[int | None, dict[int, int]]]:
-        """What is still to be read of each stream, by its name: see `StreamAwaited`.
+        """What is still to be read of each stream, by its name, where no trials come: see `StreamAwaited`.
 
         Args:
             lanes: open ones, each with the jobs that read it.
         """
         lane_of = {job: number for number, jobs in lanes.items() for job in jobs}
         found: dict[str, dict[int | None, int]] = {}
-        for job in self._readers():
+        for job in self._ledger.unfinished:
             firsts, lane = found.setdefault(job.stream, {}), lane_of.get(job.name)
             firsts[lane] = min(job.epoch, firsts.get(lane, job.epoch))
-        for stream in self._shared_by_trials():
-            found.setdefault(stream, {})[None] = 0
         return {
             stream: (firsts.pop(None, None), {lane: first for lane, first in firsts.items() if lane is not None})
             for stream, firsts in found.items()
         }
-
-    def _readers(self) -> Iterator[JobRecord]:
-        """Those that read, or may again: trials that pause, too."""
-        if not self._searches:
-            yield from self._ledger.unfinished
-        else:
-            yield from (job for job in self._ledger.jobs.values() if job.waits or job.is_paused)
-
-    def _shared_by_trials(self) -> Iterator[str]:
-        """The streams of which trials that come will read, too, from the first epoch on."""
-        if self._searches:
-            jobs = Counter(job.stream for job in self._ledger.jobs.values())
-            yield from (stream for stream, count in jobs.items() if count > 1)
 
 
 def name_of(key: StreamKey) -> str:

@@ -47,14 +47,6 @@ def test_what_is_read_and_awaited_of_each_stream_is_told_by_lane() -> None:
     assert awaited.gone == before + 3 and awaited.of_all({8: {"d"}}) == {"data/4": (None, {8: 0})}
 
 
-def test_streams_that_trials_share_are_awaited_from_the_first_epoch_on() -> None:
-    found = books()
-    for job in "abcd":
-        found.done(job, 9, {}, None, 1.0)
-    awaited = AwaitedEpochs(found, searches=True)
-    assert awaited.of_all({}) == {"data/3": (0, {})}, "d, which is done, seems to have a stream of its own"
-
-
 def test_those_that_are_done_come_no_more() -> None:
     found = books()
     found.done("b", 9, {}, None, 1.0)

@@ -20,7 +20,7 @@ ROLES = ("coordinator+preprocessor", "preprocessor", "trainer", "trainer", "trai
 class Scene:
     """Two preprocessors, four trainers, jobs a, b and c of one stream and d of another; a lane each."""
 
-    def __init__(self, searches: bool = False) -> None:
+    def __init__(self) -> None:
         self.ledger: Ledger = books()
         places = tuple(
             Place(rank, 0, "n", role, rank - 2 if role == "trainer" else None, "cpu", (), 1, 1, 1)
@@ -28,7 +28,7 @@ class Scene:
         )
         self.post, self.lost = Post(), frozenset[int]()
         self.crew = Crew(self.post, ClusterMap(places), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
-        self.awaited = AwaitedEpochs(self.ledger, searches)
+        self.awaited = AwaitedEpochs(self.ledger, searches=False)
         self.lanes = OpenLanes(self.crew, self, 4, kept=KeptEpochs(self.crew, self.awaited))
         self._numbers: dict[str, int] = {}
 
@@ -105,13 +105,3 @@ def test_lost_preprocessors_are_not_told() -> None:
     scene.crew.take_out_lost()
     scene.end("a")
     assert [rank for rank, *_ in scene.told()] == [0]
-
-
-def test_nothing_is_dropped_that_trials_to_come_may_read() -> None:
-    scene = Scene(searches=True)
-    scene.start("a")
-    scene.end("a")
-    assert scene.told() == [(rank, 3, 0, {}) for rank in (0, 1)]
-    for job in "bc":
-        scene.ledger.done(job, 9, {}, None, 1.0)
-    assert scene.told() == []

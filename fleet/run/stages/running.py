@@ -148,7 +148,8 @@ def start(rated: Rated) -> Running:
     ledger = opened.books.ledger
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
-    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), KeptEpochs(crew, awaited))
+    kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
+    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )
