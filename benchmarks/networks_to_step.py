@@ -79,7 +79,10 @@ STEPPED: Mapping[str, SteppedNetwork] = {
     "VGG-19": SteppedNetwork(_vgg_19, _pictures(224)),
     "BERT": _bert(12, 768, 12, 30522, 128),
     **({"Swin-T": SteppedNetwork(_swin, _pictures(224))} if HAS_TRANSFORMERS else {}),
+    "small MLP": SteppedNetwork(
+        lambda: MLP(64, (64,), 10), lambda batch, generator: torch.randn((batch, 64), generator=generator)
+    ),
     "small ResNet": SteppedNetwork(lambda: ResNet((1, 1), 8), _pictures(16)),
     "small BERT": _bert(1, 32, 2, 100, 16),
 }
-"""By name: of 1.6, 2.8 and 4.2 million parameters; those of papers; two that a rig trains in no time."""
+"""By name: of 1.6, 2.8 and 4.2 million parameters; those of papers; those whose steps take no time."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from tests.trainers.programs.cases import VECTOR_SIZES, vector
 from trainers import blocks_of
 from trainers.reduce.order import chunks, ranks_of_fold
+from trainers.reduce.own_sum import OwnSum
 from trainers.reduce.ring import VirtualRing
 
 
@@ -42,8 +43,10 @@ class Link:
 
     def __init__(self, mail: list[queue.Queue[Tensor]], index: int) -> None:
         self._mail, self._index = mail, index
+        self.sent = 0
 
     def send(self, outgoing: Tensor) -> Message:
+        self.sent += 1
         self._mail[self._index - 1].put(outgoing.clone())
         return Message(self._mail[self._index - 1])
 
@@ -60,9 +63,9 @@ def links(members: int) -> list[Link]:
     return [Link(mail, index) for index in range(members)]
 
 
-def on_threads(blocks: list[range], vectors: list[Tensor]) -> list[Tensor]:
+def on_threads(blocks: list[range], vectors: list[Tensor], joined: list[Link] | None = None) -> list[Tensor]:
     """Every member's result of the virtual ring."""
-    neighbours, results = links(len(blocks)), [torch.empty(0)] * len(blocks)
+    neighbours, results = joined or links(len(blocks)), [torch.empty(0)] * len(blocks)
 
     def member(index: int) -> None:
         own = [vectors[rank].clone() for rank in blocks[index]]
@@ -122,16 +125,54 @@ def test_the_sum_takes_the_place_of_the_first_vector() -> None:
     assert all(torch.equal(vectors[rank], vector(50, rank)) for rank in (1, 2))
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 8), st.integers(1, 5), st.integers(1, 400), st.sampled_from([16, 64, 1 << 20]))
-def test_the_size_of_segments_does_not_change_a_sum(ranks: int, members: int, elements: int, segment: int) -> None:
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.integers(1, 400),
+    st.sampled_from([16, 64, 1 << 20]),
+    st.sampled_from([16, 300, 1 << 20]),
+)
+def test_the_size_of_segments_does_not_change_a_sum(
+    ranks: int, members: int, elements: int, segment: int, together: int
+) -> None:
     vectors = [vector(elements, rank) for rank in range(ranks)]
     blocks = blocks_of(ranks, min(members, ranks))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainers.reduce.ring._SEGMENT", segment)
-        patch.setattr("trainers.reduce.ring._BLOCK", segment)
+        patch.setattr("trainers.reduce.ring._TOGETHER", together)
         results = on_threads(blocks, vectors)
     assert all(torch.equal(result, folded(vectors)) for result in results)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 400),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.sampled_from([16, 64, 1 << 20]),
+    st.sampled_from([0, 2000, 1 << 20]),
+)
+def test_a_trainer_that_has_all_workers_adds_in_their_order(
+    ranks: int, elements: int, dtype: torch.dtype, block: int, stack: int
+) -> None:
+    vectors = [vector(elements, rank).to(dtype) for rank in range(ranks)]
+    own = OwnSum(ranks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.reduce.own_sum._BLOCK", block)
+        patch.setattr("trainers.reduce.own_sum._STACK", stack)
+        for _ in range(2):  # the second in the same memory
+            given = [vector.clone() for vector in vectors]
+            assert torch.equal(own.sum(given), folded(vectors))
+            assert all(torch.equal(one, other) for one, other in zip(given[1:], vectors[1:]))
+
+
+def test_small_chunks_travel_together() -> None:
+    """Two trainers send each other what is begun, its last chunk apart, what goes home, and what is finished."""
+    vectors = [vector(400, rank) for rank in range(16)]
+    blocks, joined = blocks_of(16, 2), links(2)
+    assert torch.equal(on_threads(blocks, vectors, joined)[0], folded(vectors))
+    assert [link.sent for link in joined] == [5, 5]
 
 
 def test_gaps_between_blocks_are_refused() -> None:

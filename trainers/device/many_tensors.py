@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 
-@torch.no_grad()
 def copy_all(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
     """Copy each of `origin` into the one of `to` in its place."""
+    if to:  # many networks have no buffers, and each turn asks
+        _copy_all(to, origin)
+
+
+@torch.no_grad()
+def _copy_all(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
     for dtype in dict.fromkeys(tensor.dtype for tensor in to):
         chosen = [place for place, tensor in enumerate(to) if tensor.dtype == dtype]
         torch._foreach_copy_([to[place] for place in chosen], [origin[place] for place in chosen])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -113,6 +114,7 @@ class Buckets:
         self.bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         self._landing = Landing(device)
         self._places = [list(self._places_in(bucket)) for bucket in layout.buckets]
+        self._given: tuple[Sequence[Tensor], Sequence[tuple[int, Tensor]]] = ((), ())
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""
@@ -128,7 +130,7 @@ class Buckets:
 
     def views(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Return each parameter's part of the vectors, in the parameters' order and with their shapes."""
-        by_index = dict(self._views(vectors))
+        by_index = dict(self._cut(vectors))
         return [by_index[index] for index in range(len(self._parameters))]
 
     def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
@@ -147,7 +149,14 @@ class Buckets:
             self.copies.give(views, landed)
         return landed
 
-    def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
+    def _views(self, vectors: Sequence[Tensor]) -> Sequence[tuple[int, Tensor]]:
+        """Return each parameter's index and part; the same as in the last step where the vectors are."""
+        last, views = self._given
+        if len(last) != len(vectors) or not all(map(is_, last, vectors)):
+            self._given = vectors, views = list(vectors), list(self._cut(vectors))
+        return views
+
+    def _cut(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
         for places, vector in zip(self._places, vectors):
             for index, size, stride, offset in places:
                 yield index, vector.as_strided(size, stride, offset)

@@ -29,15 +29,17 @@ class Reduction:
         self._seconds = 0.0
         self._error: BaseException | None = None
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="reduction", daemon=True) if beside else None
+        self._beside = beside
+        self._thread: Thread | None = None
 
     def start(self, vectors: Sequence[Tensor], ready: Callable[[], None] = lambda: None) -> None:
         """Begin the sum of a bucket's vectors, once `ready()` has returned (see `Adder.sum`)."""
-        if self._thread is None or vectors[0].device.type != "cpu":
+        if not self._beside or vectors[0].device.type != "cpu":
             ready()
             self._sums.append(self._adder.sum(vectors))
             return
-        if self._thread.ident is None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="reduction", daemon=True)
             self._thread.start()
         self._tasks.put((vectors, ready))
 
@@ -66,7 +68,7 @@ class Reduction:
 
     def _stop(self) -> None:
         """Let the thread end; all its waits are bounded."""
-        if self._thread is not None and self._thread.ident is not None:
+        if self._thread is not None:
             self._tasks.put(None)
             self._thread.join()
 

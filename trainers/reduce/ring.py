@@ -12,7 +12,8 @@ ranks, so it crosses each trainer once, except that most folds begin and end ins
 For S bytes and M > 1 all trainers together send S * (2(M-1) + (N-M)/N), almost a plain ring's 2S(M-1). One trainer
 alone (M = 1) folds each chunk from end to end. The result depends on N, never on M.
 
-Chunks travel in segments: while one is added, the next is under way. Sums replace the vector of the lowest own rank.
+Chunks travel in segments: while one is added, the next is under way. Small ones that follow one another in a vector
+travel as one, the last of a packet apart, as it parts from the others. Sums replace the vector of the lowest own rank.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from torch import Tensor
 
 from trainers.messages.transport import Pending
 from trainers.reduce.order import chunks, home_chunks, ranks_of_fold
+from trainers.reduce.own_sum import OwnSum, cut, fold
 
 _SEGMENT = 4 << 20
 """Bytes of a message: few enough that one is added while the next travels, enough that its price does not count, also
 where ranks share a core and each message costs a turn on it."""
-_BLOCK = 1 << 17
-"""Bytes that one trainer alone folds at a time on a CPU, so that the sum so far stays in the cache."""
+_TOGETHER = 1 << 18
+"""Bytes of chunks that travel as one: a message costs about as much as the addition of so many."""
 _AHEAD = 3
 """Segments that may be under way to this trainer."""
 
@@ -54,13 +56,29 @@ class Neighbours(Protocol):
 class _Arrival:
     """A segment that comes from the next trainer.
 
-    where: its elements. ranks: the own ranks that it meets, in this order; none if it is finished.
+    where: its elements. terms: the own ranks that it meets, in this order, and which of its elements; none if it is
+        finished.
     leaves: whether it is sent on.
     """
 
     where: slice
-    ranks: Sequence[int]
+    terms: Sequence[tuple[int, slice]]
     leaves: bool
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one trainer does with vectors of one length and type.
+
+    slices: the chunks. beginnings: the segments whose folds begin here, and the chunks in each. course: what comes from
+    the next trainer. rooms: where it lands. room: takes sums on the way.
+    """
+
+    slices: Sequence[slice]
+    beginnings: Sequence[tuple[slice, range]]
+    course: Sequence[_Arrival]
+    rooms: Sequence[Tensor]
+    room: Tensor
 
 
 class VirtualRing:
@@ -75,83 +93,130 @@ class VirtualRing:
         self._own = blocks[index]
         self._ranks = blocks[-1].stop
         self._neighbours = neighbours
+        self._alone = OwnSum(self._ranks)
         self._memory = torch.empty(0, dtype=torch.uint8)
+        self._plans: dict[tuple[int, torch.dtype], _Plan] = {}
 
     @torch.no_grad()
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return the sum over all virtual ranks.
 
-        vectors: the flat tensors of the own ranks, in rank order; on the CPU, or for a trainer alone on any device,
-        which adds them on its current stream. The sum takes the place of the first. The others stay as they are on the
-        CPU; on a device they are of no use afterwards.
+        vectors: the flat tensors of the own ranks, in rank order; on the CPU, or for a trainer alone on any device (see
+        `OwnSum`). The sum takes the place of the first. The others stay as they are on the CPU.
         """
-        slices = chunks(vectors[0].numel(), self._ranks, vectors[0].element_size())
-        if len(self._blocks) == 1 and self._ranks > 2 and vectors[0].device.type != "cpu":
-            fold_in_place(vectors, slices)
-        elif len(self._blocks) == 1:
-            self._fold_all(vectors, slices)
-        else:
-            self._go_round(vectors, slices)
+        if len(self._blocks) == 1:
+            return self._alone.sum(vectors)
+        self._go_round(vectors, self._plan(vectors[0]))
         return vectors[0]
 
-    def _fold_all(self, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
-        result = vectors[0]
-        width = _BLOCK // result.element_size() if result.device.type == "cpu" else slices[0].stop or 1
-        (room,) = self._rooms(result, width * result.element_size(), 1)
-        for chunk, whole in enumerate(slices):
-            ranks = ranks_of_fold(chunk, self._ranks)
-            for where in _cut(whole, width):
-                fold([vectors[rank][where] for rank in ranks], result[where], room)
-
-    def _go_round(self, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
-        result = vectors[0]
-        width = _SEGMENT // result.element_size()
-        *rooms, room = self._rooms(result, _SEGMENT, _AHEAD + 1)
+    def _go_round(self, vectors: Sequence[Tensor], plan: _Plan) -> None:
+        result, first = vectors[0], self._own.start
         sent = _Sent(self._neighbours)
-        arrivals = _Arrivals(list(self._course(slices, width)), result, rooms, sent, self._neighbours)
+        arrivals = _Arrivals(plan, result, sent, self._neighbours)
         arrivals.invite()
-        for where, ranks in self._beginnings(slices, width):
-            fold([vectors[rank - self._own.start][where] for rank in ranks], result[where], room)
+        for where, run in plan.beginnings:
+            self._begin(vectors, plan.slices, where, run, plan.room)
             sent.send(where, result[where])
         for arrival, segment in arrivals:
-            if arrival.ranks:
+            if arrival.terms:
                 sent.free(arrival.where)
-                own = [vectors[rank - self._own.start][arrival.where] for rank in arrival.ranks]
-                fold([segment, *own], result[arrival.where], segment)
+                terms = [(vectors[rank - first][part], part) for rank, part in arrival.terms]
+                _add(segment, arrival.where, terms, result[arrival.where])
             if arrival.leaves:
                 sent.send(arrival.where, result[arrival.where])
         sent.finish()
 
-    def _beginnings(self, slices: Sequence[slice], width: int) -> Iterator[tuple[slice, Sequence[int]]]:
-        """Give the segments whose folds begin here, and the own ranks that they meet."""
-        for chunk in home_chunks(self._own, self._ranks):
-            first = ranks_of_fold(chunk, self._ranks)[0]
-            for where in _cut(slices[chunk], width):
-                yield where, range(first, self._own.start - 1, -1)
+    def _plan(self, like: Tensor) -> _Plan:
+        """Return what to do with such vectors; to work it out takes as long as to send a small one."""
+        key = (like.numel(), like.dtype)
+        if key not in self._plans:
+            size = like.element_size()
+            segments = _Segments(chunks(like.numel(), self._ranks, size), size)
+            if not self._memory.numel():
+                self._memory = torch.empty(_SEGMENT * (_AHEAD + 1), dtype=torch.uint8)
+            *rooms, room = self._memory.view(like.dtype).split(_SEGMENT // size)
+            begun, course = list(self._packet(0, segments)), list(self._course(segments))
+            self._plans[key] = _Plan(segments.slices, begun, course, rooms, room)
+        return self._plans[key]
 
-    def _course(self, slices: Sequence[slice], width: int) -> Iterator[_Arrival]:
+    def _begin(
+        self, vectors: Sequence[Tensor], slices: Sequence[slice], where: slice, run: range, room: Tensor
+    ) -> None:
+        """Begin the folds of chunks: that of chunk c at rank c - 1, and down to the lowest own rank."""
+        lowest, result = self._own.start, vectors[0]
+        if len(run) == 1:
+            own = range(ranks_of_fold(run[0], self._ranks)[0], lowest - 1, -1)
+            fold([vectors[rank - lowest][where] for rank in own], result[where], room)
+            return
+        for rank in range(run[-1] - 1, lowest, -1):
+            if rank + 1 in run:
+                begun = slices[rank + 1]
+                room[_within(begun, where)] = vectors[rank - lowest][begun]
+            if rank + 2 <= run[-1]:
+                others = slice(slices[max(run[0], rank + 2)].start, where.stop)
+                room[_within(others, where)] += vectors[rank - lowest][others]
+        others = slice(slices[max(run[0], lowest + 2)].start, where.stop)  # of chunk lowest + 1, it is the only one
+        result[others] += room[_within(others, where)]
+
+    def _course(self, segments: _Segments) -> Iterator[_Arrival]:
         """Give what comes from the next trainer, in its order, which is that in which this one sends."""
         hops = range(1, len(self._blocks))
         for hop in hops:
-            for chunk in home_chunks(self._block(hop), self._ranks):
-                for where in _cut(slices[chunk], width):
-                    yield _Arrival(where, self._own[::-1], leaves=True)
-        for chunk in home_chunks(self._own, self._ranks)[:-1]:
-            for where in _cut(slices[chunk], width):
-                yield _Arrival(where, range(self._own.stop - 1, chunk - 1, -1), leaves=True)
+            for where, _ in self._packet(hop, segments):
+                yield _Arrival(where, [(rank, where) for rank in self._own[::-1]], leaves=True)
+        for where, run in segments.of(self._own[1:]):
+            ranks = range(self._own.stop - 1, run[0] - 1, -1)  # chunk c meets those down to rank c
+            parts = (slice(where.start, min(where.stop, segments.slices[rank].stop)) for rank in ranks)
+            yield _Arrival(where, list(zip(ranks, parts)), leaves=True)
         for hop in hops:
-            for chunk in self._block(hop):
-                for where in _cut(slices[chunk], width):
-                    yield _Arrival(where, (), leaves=hop != hops[-1])
+            block = self._block(hop)
+            for where, _ in (*segments.of(block[:1]), *segments.of(block[1:])):
+                yield _Arrival(where, (), leaves=hop != hops[-1])
+
+    def _packet(self, hop: int, segments: _Segments) -> Iterator[tuple[slice, range]]:
+        """Give the segments whose folds begin `hop` trainers on, and their chunks; the last ends where others go on."""
+        block = self._block(hop)
+        last = home_chunks(block, self._ranks)[-1]
+        yield from segments.of(block[1:])
+        yield from segments.of(range(last, last + 1))
 
     def _block(self, hop: int) -> range:
         return self._blocks[(self._index + hop) % len(self._blocks)]
 
-    def _rooms(self, like: Tensor, size: int, count: int) -> Sequence[Tensor]:
-        """Return `count` vectors of `size` bytes, in the same memory each time."""
-        if self._memory.numel() < size * count or self._memory.device != like.device:
-            self._memory = torch.empty(size * count, dtype=torch.uint8, device=like.device)
-        return self._memory[: size * count].view(like.dtype).split(size // like.element_size())
+
+@dataclass(frozen=True)
+class _Segments:
+    """How the chunks of a vector travel.
+
+    slices: the chunks. element_size: bytes.
+    """
+
+    slices: Sequence[slice]
+    element_size: int
+
+    def of(self, chosen: range) -> Iterator[tuple[slice, range]]:
+        """Give the segments of consecutive chunks, and which chunks are in each: pieces of one, or several."""
+        together = max(1, min(_TOGETHER, _SEGMENT) // max(1, self.slices[0].stop * self.element_size))
+        for start in range(chosen.start, chosen.stop, together):
+            run = range(start, min(start + together, chosen.stop))
+            whole = slice(self.slices[run[0]].start, self.slices[run[-1]].stop)
+            for where in cut(whole, _SEGMENT // self.element_size):
+                yield where, run
+
+
+def _within(part: slice, whole: slice) -> slice:
+    """Return where a part is in a tensor of the whole."""
+    return slice(part.start - whole.start, part.stop - whole.start)
+
+
+def _add(segment: Tensor, where: slice, terms: Sequence[tuple[Tensor, slice]], result: Tensor) -> None:
+    """Add terms to the segment that lies at `where`, each to its part, and leave the sum in `result`."""
+    if all(part == where for _, part in terms):
+        fold([segment, *(term for term, _ in terms)], result, segment)
+        return
+    for term, part in terms:
+        segment[_within(part, where)] += term
+    result.copy_(segment)
 
 
 class _Sent:
@@ -179,12 +244,9 @@ class _Sent:
 class _Arrivals:
     """Gives (arrival, where it landed), with the next ones already under way: finished ones land in the result."""
 
-    def __init__(
-        self, course: list[_Arrival], result: Tensor, rooms: Sequence[Tensor], sent: _Sent, neighbours: Neighbours
-    ) -> None:
-        self._course = course
+    def __init__(self, plan: _Plan, result: Tensor, sent: _Sent, neighbours: Neighbours) -> None:
+        self._course, self._rooms = plan.course, plan.rooms
         self._result = result
-        self._rooms = rooms
         self._sent = sent
         self._neighbours = neighbours
         self._landing: deque[tuple[Tensor, Pending]] = deque()
@@ -202,42 +264,10 @@ class _Arrivals:
     def invite(self) -> None:
         """Begin to receive as many as there is room for."""
         while self._begun < len(self._course) and len(self._landing) < len(self._rooms):
-            where, ranks = self._course[self._begun].where, self._course[self._begun].ranks
-            if not ranks and not self._sent.is_free(where):
+            where, terms = self._course[self._begun].where, self._course[self._begun].terms
+            if not terms and not self._sent.is_free(where):
                 return  # the previous trainer has yet to take what its place holds
             room = self._rooms[self._begun % len(self._rooms)][: where.stop - where.start]
-            segment = room if ranks else self._result[where]
+            segment = room if terms else self._result[where]
             self._landing.append((segment, self._neighbours.receive(segment)))
             self._begun += 1
-
-
-def _cut(whole: slice, width: int) -> Iterator[slice]:
-    """Give the pieces of at most `width` elements of a slice."""
-    for start in range(whole.start, whole.stop, width):
-        yield slice(start, min(start + width, whole.stop))
-
-
-def fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
-    """Leave terms[0] + terms[1] + ..., added from left to right, in `result`, which may be one of them.
-
-    room: takes sums on the way; may be terms[0].
-    """
-    total = terms[0]
-    for term in terms[1:-1]:
-        total = torch.add(total, term, out=room[: len(result)])
-    if len(terms) > 1:
-        torch.add(total, terms[-1], out=result)
-
-
-def fold_in_place(vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
-    """Leave the sum over all ranks' vectors in the first, all chunks at a time: a kernel for each rank, not each chunk.
-
-    Each chunk's sum grows where its fold begins, in the vectors of the ranks, which hold nothing of use afterwards.
-    """
-    parts = [vector.split([where.stop - where.start for where in slices]) for vector in vectors]
-    chosen = [chunk for chunk, part in enumerate(parts[0]) if part.numel()]
-    orders = zip(*(ranks_of_fold(chunk, len(vectors)) for chunk in chosen))
-    totals, *rest = ([parts[rank][chunk] for rank, chunk in zip(ranks, chosen)] for ranks in orders)
-    for terms in rest:
-        torch._foreach_add_(totals, terms)
-    torch._foreach_copy_([parts[0][chunk] for chunk in chosen], totals)

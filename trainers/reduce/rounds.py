@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainers.reduce.order import home_chunks, ranks_of_fold
-from trainers.reduce.ring import fold
+from trainers.reduce.own_sum import fold
 
 Exchange = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 """Sends flat tensors to the trainer before this one, and fills others from the one after it."""

@@ -90,7 +90,6 @@ class VirtualWorker:
             copy_all(self.buffers, self._places.now())
         self.random = self.random.after(self.device)
 
-    @torch.no_grad()
     def fill(self) -> None:
         """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""
         copy_all([buffer.data for buffer in self._places.now()], self.buffers)
