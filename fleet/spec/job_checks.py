@@ -19,6 +19,7 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
+from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.repeatable.unfit_modules import unfit_modules
 from trainers.task.parts import rules_of
@@ -48,9 +49,20 @@ class Inspection:
     def job(self, job: Job) -> None:
         """Look at everything that the job names."""
         spare_compiler()
-        if job.task is not None:
-            self.task(job.task, needs_data=job.data is None)
-            return
+        with settings_kept() as before:
+            if job.task is not None:
+                self.task(job.task, needs_data=job.data is None)
+            else:
+                self.parts(job)
+            changed = before.relied_on()
+        key, named = ("task", job.task) if job.task is not None else ("model", job.model)
+        for setting in changed:
+            rule = f"its code sets {setting}, for all networks of a process"
+            mend = "take that away, and say it where tensors are made: dtype=, device=, model.double()"
+            self.note((key, "name"), str(named), rule, mend=mend)
+
+    def parts(self, job: Job) -> None:
+        """Look at a job of a model, an optimizer, a schedule, a loss and metrics."""
         model = self.built("model", job.model, resolve, nn.Module)
         parameters = _shadows(model) if model is not None else []
         if model is not None and not parameters:

@@ -8,12 +8,14 @@ import os
 import pathlib
 import pkgutil
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from fleet.spec.problem import nearest
+from preprocess.samples.names import ENDS_THE_PROCESS
 
 
 class ReferenceProblem(ValueError):
@@ -99,7 +101,8 @@ def _import(name: str, path: str) -> ModuleType:
         raise ReferenceProblem(rule, mend=f"install {error.name} or take that import away") from None
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         rule = f"importing {name} raised {type(error).__name__}: {first_line(error)}{_place(error)}"
-        raise ReferenceProblem(rule, mend="mend the module") from None
+        mend = ENDS_THE_PROCESS if isinstance(error, SystemExit) else "mend the module"
+        raise ReferenceProblem(rule, mend=mend) from None
 
 
 def _nearest_module(name: str, missing: str) -> str | None:
@@ -123,4 +126,6 @@ def _place(error: BaseException) -> str:
         return ""  # its text holds the place
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in own if not frame.filename.startswith(libraries)] or own
     return f" ({pathlib.Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

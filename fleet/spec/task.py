@@ -17,6 +17,7 @@ from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
+from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.task import Batch, Sums
 
@@ -44,7 +45,7 @@ class SpecTask:
     largest_sample: Callable[[], Any]
 
     def __init__(self, job: Job, data: Data | None = None, batches: BatchSchedule | None = None) -> None:
-        """Look up all names of the job; nothing is built yet.
+        """Look up all names of the job; nothing is built yet. What their modules set for the process is put back.
 
         Args:
             job: the job.
@@ -61,7 +62,8 @@ class SpecTask:
             self.batch_size = batches.own
         self._job, self._data = job, data
         self._prepare = InputPreparation(data.normalise if data else None)
-        self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
+        with settings_kept():
+            self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
         says = self._user if job.task else job
         self.accumulate, self.autocast, self.clip_norm, self.clip_value, self.compile = (
             getattr(says, name, None) for name in STEP_OPTIONS
@@ -77,18 +79,20 @@ class SpecTask:
             self.step = self._step
             self.scheduler = None  # type: ignore[method-assign,assignment]
             self.measures_loss = hasattr(self._user, "loss")
-        self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
-        self._schedule = schedule_of(job.schedule.name) if job.schedule else None
-        self._loss = loss_function(job)
-        self._metrics = {metric_name(text): named_metric(text) for text in job.metrics}
+        with settings_kept():
+            self._model = resolve(job.model.name) if job.model else None  # now: modules may seed when they are imported
+            self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
+            self._schedule = schedule_of(job.schedule.name) if job.schedule else None
+            self._loss = loss_function(job)
+            self._metrics = {metric_name(text): named_metric(text) for text in job.metrics}
         self._last: tuple[weakref.ref[Any], weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
 
     def model(self) -> nn.Module:
         """Build the network; the job's seed is set when this is called."""
         if self._user is not None:
             return self._user.model()  # type: ignore[no-any-return]
-        assert self._job.model is not None
-        model: nn.Module = resolve(self._job.model.name)(**self._job.model.arguments)
+        assert self._model is not None and self._job.model is not None
+        model: nn.Module = self._model(**self._job.model.arguments)
         if self._job.memory_format is not None:
             model.to(memory_format=getattr(torch, self._job.memory_format))  # type: ignore[call-overload]
         return model

@@ -8,6 +8,12 @@ from typing import Any
 
 from preprocess.samples.errors import DataSpecError, spelling_advice
 
+ENDS_THE_PROCESS = (
+    "a module that is imported should end no process: read the command line, or call sys.exit, below "
+    'if __name__ == "__main__":'
+)
+"""The mend of a module that raises SystemExit, as argparse does where the words are another command's."""
+
 
 def load_object(name: str, error: type[DataSpecError]) -> Any:
     """Import `module:Name` and return the object; dots in Name reach into it.
@@ -30,7 +36,8 @@ def load_object(name: str, error: type[DataSpecError]) -> Any:
 def _import(module_name: str, name: str, error: type[DataSpecError]) -> ModuleType:
     try:
         return importlib.import_module(module_name)
-    except Exception as cause:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as cause:  # a user's module may raise anything while it is imported
         reason = f"importing {module_name!r} raised {type(cause).__name__}: {cause}"
         mend = "mend the module, run from the folder that holds it, or put that folder on PYTHONPATH"
+        mend = ENDS_THE_PROCESS if isinstance(cause, SystemExit) else mend
         raise error(name, reason, mend) from cause

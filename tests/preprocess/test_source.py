@@ -26,6 +26,7 @@ def idx_bytes(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "ending_data.py").write_text("import sys; sys.exit(2)")
     (tmp_path / "own_data.py").write_text(
         """
 import numpy as np
@@ -220,6 +221,7 @@ def test_subset(module: str, subset: object, kept: list[int]) -> None:
         ("idx", {"images": "x"}, None, "needs the argument 'labels'"),
         ("idx", {"images": "missing", "labels": "missing"}, None, "'missing': there is no such file; .*mend the path"),
         ("no_such_module:Digits", {}, None, "importing 'no_such_module' raised ModuleNotFoundError.*PYTHONPATH"),
+        ("ending_data:Digits", {}, None, "importing 'ending_data' raised SystemExit.*end no process"),
         ("own_data:", {}, None, "module:Name"),
         ("own_data:Digit", {}, None, "has no 'Digit'; did you mean 'Digits'"),
         ("own_data:Digits", {"size": 3}, None, "raised TypeError"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, check, importable, load, resolve
+from trainers.repeatable.process_settings import ProcessSettings
 
 TOYS = """
     import torch
@@ -354,6 +355,7 @@ def test_lines_of_the_file_are_told(tmp_path: pathlib.Path, module: Callable[[st
         ("def f(:\n    pass", "raised SyntaxError"),
         ("x = 1\nx / 0", "raised ZeroDivisionError: division by zero (faulty.py, line 2)"),
         ("raise SystemExit('bye')", "raised SystemExit: bye"),
+        ("\nimport argparse; argparse.ArgumentParser().parse_args(['x'])", "raised SystemExit: 2 (faulty.py, line 2)"),
         ("class E(Exception):\n    def __str__(self): return 1\nraise E", "raised E: no message"),
     ],
 )
@@ -361,6 +363,35 @@ def test_modules_that_cannot_be_imported(find: Any, module: Any, source: str, ru
     module("faulty", source)
     (problem,) = find({"model": "faulty:Net"})
     assert rule in problem.rule and problem.mend and problem.path == "jobs[0].model.name"
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "told"),
+    [
+        ("module", "torch.set_default_dtype(torch.float64)", "torch.float64"),
+        ("constructor", "torch.set_default_dtype(torch.float64)", "torch.float64"),
+        ("module", "torch.set_default_device('meta')", "meta"),
+    ],
+)
+def test_what_code_sets_for_all_networks_is_told_and_put_back(
+    find: Any, module: Any, where: str, line: str, told: str
+) -> None:
+    inside = line if where == "constructor" else "pass"
+    outside = line if where == "module" else ""
+    module("wide", f"import torch\n{outside}\ndef Net():\n    {inside}\n    return torch.nn.Linear(64, 10)")
+    problems = find({"model": "wide:Net"})
+    assert [problem.path for problem in problems if told in problem.rule] == ["jobs[0].model.name"]
+    assert torch.get_default_dtype() == torch.float32 and torch.get_default_device().type == "cpu"
+
+
+def test_what_trainers_set_themselves_is_put_back(find: Any, module: Any) -> None:
+    before = ProcessSettings.now()
+    lines = ["import torch", "torch.backends.cudnn.benchmark = True", "torch.set_grad_enabled(False)"]
+    lines += ["torch.set_num_threads(torch.get_num_threads() + 1)", "torch.use_deterministic_algorithms(True)"]
+    lines += ["torch.backends.cuda.matmul.allow_tf32 = True", "torch.autograd.set_detect_anomaly(True)"]
+    module("scripted", "\n".join([*lines, "def Net():", "    return torch.nn.Linear(64, 10)"]))
+    assert find({"model": "scripted:Net"}) == ()
+    assert ProcessSettings.now() == before
 
 
 def test_random_generators_stay_as_they_were(find: Any) -> None:

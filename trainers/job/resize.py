@@ -135,12 +135,22 @@ def resize(
         trainer.group.become(Group.alone())
         return False
     trainer.group.become(Group.form(comm, move.new, tag + 2, timeout, move.new_shares))
-    trainer.regroup(trainer.group, _workers(trainer, contexts))
-    if staying and move.origin is not None:
-        trainer.bring(list(staying.values()), move.new.index(move.origin))
-    if shared is not None:
-        trainer.take(shared)
+    with _telling(trainer.group.transport):
+        trainer.regroup(trainer.group, _workers(trainer, contexts))
+        if staying and move.origin is not None:
+            trainer.bring(list(staying.values()), move.new.index(move.origin))
+        if shared is not None:
+            trainer.take(shared)
     return True
+
+
+@contextmanager
+def coming(comm: MPI.Intracomm, old: Sequence[int], new: Sequence[int], tag: int) -> Iterator[None]:
+    """Prepare inside for a `resize` of these arguments: where that raises, the others hear it, and do not wait."""
+    from trainers.messages.mpi import MpiTransport  # starts MPI
+
+    with _telling(MpiTransport(comm, Move(tuple(old), tuple(new)).everyone, tag=tag)):
+        yield
 
 
 class _Awaited(Alone):
@@ -163,9 +173,16 @@ def _meeting(comm: MPI.Intracomm, move: Move, tag: int, timeout: float) -> Itera
 
     grace = 0.0 if comm.Get_rank() == move.everyone[0] else _GRACE_SECONDS
     transport = MpiTransport(comm, move.everyone, tag=tag, timeout=timeout + grace)
-    try:
+    with _telling(transport):
         _meet(transport)
         yield transport
+
+
+@contextmanager
+def _telling(transport: Transport) -> Iterator[None]:
+    """Tell the other members what is raised inside, unless one of them has told it."""
+    try:
+        yield
     except PeerFailed:
         raise
     except BaseException as error:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
+from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.unfit_task import UnfitTask, given
 
@@ -73,8 +74,13 @@ class _RememberedOutput:
 
 
 def model_of(task: Task) -> nn.Module:
-    """Return the task's network, built under the seed that is set. UnfitTask if it is none."""
-    model: nn.Module = given(name_of(task), "model()", task.model(), nn.Module, "the network, a torch.nn.Module")
+    """Return the task's network, built under the seed that is set. UnfitTask if it is none.
+
+    What its code sets for the whole process is put back.
+    """
+    with settings_kept():
+        made = task.model()
+    model: nn.Module = given(name_of(task), "model()", made, nn.Module, "the network, a torch.nn.Module")
     return model
 
 

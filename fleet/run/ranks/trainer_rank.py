@@ -55,7 +55,7 @@ from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.own_device import why_broken
-from trainers.job.resize import joining, resize
+from trainers.job.resize import coming, joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.no_exit import no_exit
@@ -207,7 +207,8 @@ class TrainerRank:
         try:
             with no_exit(), self._note.of(order.job):
                 if trainer is None:
-                    trainer = self._trainer(order.job, joining(order.new, self._rank.number, order.new_shares))
+                    with coming(self._rank.world, order.old, order.new, order.tag):
+                        trainer = self._trainer(order.job, joining(order.new, self._rank.number, order.new_shares))
                 if resize(
                     trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout,
                     old_shares=order.old_shares, new_shares=order.new_shares,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainers import VirtualWorker
 from trainers.reduce.buckets import Layout
+from trainers.reduce.own_sum import OwnSum
 from trainers.repeatable.determinism import LEVELS
 
 
@@ -22,6 +23,12 @@ def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
 def divide(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -> None:
     for gradient, out in zip(gradients, outs):
         torch.div(gradient, round(1 / factor), out=out)
+
+
+def add_in_rank_order(self: OwnSum, vectors: Sequence[Tensor]) -> Tensor:
+    for vector in vectors[1:]:
+        vectors[0].add_(vector)
+    return vectors[0]
 
 
 @contextmanager
@@ -37,7 +44,7 @@ def last_workers_buffers(self: Any) -> list[Tensor]:
 
 
 BROKEN_RULES: dict[str, tuple[str, Any]] = {
-    "sum in rank order": ("trainers.reduce.ring.ranks_of_fold", lambda chunk, ranks: list(range(ranks))),
+    "sum in rank order": ("trainers.reduce.own_sum.OwnSum.sum", add_in_rank_order),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild),
     "division for multiplication": ("trainers.reduce.gradients.scale", divide),
     "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.active", share_random_state),

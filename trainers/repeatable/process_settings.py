@@ -1,0 +1,89 @@
+"""What torch holds for a whole process, and a network's own module may set when it is imported, or its constructor.
+
+Scripts do so in their first lines (`torch.backends.cudnn.benchmark = True`). Here a process trains many networks, one
+after another, and imports a module once: what it set would change the networks that come later, and no longer be there
+where its own network goes on in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from trainers.repeatable.single_precision import Float32, float32_on, set_float32
+
+_CPU, _GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@dataclass(frozen=True)
+class ProcessSettings:
+    """The settings of a process as they are at one time.
+
+    cudnn: whether its kernels are deterministic, tried for speed, and used at all.
+    dtype, device: of new tensors, where nothing else is said.
+    gradients, anomalies: whether autograd records, and looks for numbers that are none.
+    """
+
+    threads: int
+    deterministic: int
+    cudnn: tuple[bool, bool, bool]
+    float32: tuple[Float32, Float32]
+    dtype: torch.dtype
+    device: torch.device
+    gradients: bool
+    anomalies: bool
+
+    @classmethod
+    def now(cls) -> ProcessSettings:
+        """Take them as they stand."""
+        cudnn = torch.backends.cudnn
+        return cls(
+            threads=torch.get_num_threads(),
+            deterministic=torch.get_deterministic_debug_mode(),
+            cudnn=(cudnn.deterministic, cudnn.benchmark, cudnn.enabled),
+            float32=(float32_on(_CPU), float32_on(_GPU)),
+            dtype=torch.get_default_dtype(),
+            device=torch.get_default_device(),
+            gradients=torch.is_grad_enabled(),
+            anomalies=torch.is_anomaly_enabled(),
+        )
+
+    def put_back(self) -> None:
+        """Set what is not so any more."""
+        now, cudnn = ProcessSettings.now(), torch.backends.cudnn
+        if now.threads != self.threads:
+            torch.set_num_threads(self.threads)
+        if now.deterministic != self.deterministic:
+            torch.set_deterministic_debug_mode(self.deterministic)
+        if now.cudnn != self.cudnn:
+            cudnn.deterministic, cudnn.benchmark, cudnn.enabled = self.cudnn
+        if now.float32 != self.float32:
+            set_float32(self.float32[1])
+        if now.dtype != self.dtype:
+            torch.set_default_dtype(self.dtype)
+        if now.device != self.device:
+            torch.set_default_device(None if self.device.type == "cpu" else self.device)
+        if now.gradients != self.gradients:
+            torch.set_grad_enabled(self.gradients)
+        if now.anomalies != self.anomalies:
+            torch.autograd.set_detect_anomaly(self.anomalies)
+
+    def relied_on(self) -> list[str]:
+        """Return which of those that its code may rely on were set since, and that trainers do not set themselves."""
+        now = ProcessSettings.now()
+        dtype = [] if now.dtype == self.dtype else [f"the type of new tensors (torch.set_default_dtype) to {now.dtype}"]
+        device = [] if now.device == self.device else [f"their device (torch.set_default_device) to {now.device}"]
+        return dtype + device
+
+
+@contextmanager
+def settings_kept() -> Iterator[ProcessSettings]:
+    """Let somebody's code run, and put back what it sets for the whole process; gives what was there before."""
+    before = ProcessSettings.now()
+    try:
+        yield before
+    finally:
+        before.put_back()
