@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from fleet.spec.problem import nearest
-from preprocess.samples.names import ENDS_THE_PROCESS
+from preprocess.samples.names import ENDS_THE_PROCESS, same_folder
 
 
 class ReferenceProblem(ValueError):
@@ -90,7 +90,8 @@ def _no_attribute(holder: str, part: str, found: Any, prefix: str) -> ReferenceP
 
 def _import(name: str, path: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with same_folder():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             close = _nearest_module(name, error.name)

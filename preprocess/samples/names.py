@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,9 +39,20 @@ def load_object(name: str, error: type[DataSpecError]) -> Any:
 
 def _import(module_name: str, name: str, error: type[DataSpecError]) -> ModuleType:
     try:
-        return importlib.import_module(module_name)
+        with same_folder():
+            return importlib.import_module(module_name)
     except (Exception, SystemExit) as cause:  # a user's module may raise anything while it is imported
         reason = f"importing {module_name!r} raised {type(cause).__name__}: {cause}"
         mend = "mend the module, run from the folder that holds it, or put that folder on PYTHONPATH"
         mend = ENDS_THE_PROCESS if isinstance(cause, SystemExit) else mend
         raise error(name, reason, mend) from cause
+
+
+@contextmanager
+def same_folder() -> Iterator[None]:
+    """Go back to the current folder: a module may leave it, and others' relative paths begin there."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)

@@ -27,6 +27,7 @@ def idx_bytes(array: np.ndarray) -> bytes:
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "ending_data.py").write_text("import sys; sys.exit(2)")
+    (tmp_path / "leaving_data.py").write_text("import os; os.chdir('/')\nfrom own_data import Digits")
     (tmp_path / "own_data.py").write_text(
         """
 import numpy as np
@@ -211,6 +212,11 @@ def test_map_style(module: str) -> None:
 def test_subset(module: str, subset: object, kept: list[int]) -> None:
     source = open_source(f"{module}:Digits", {"count": 6}, subset)  # type: ignore[arg-type]
     assert [int(source.read(index)[0][0, 0, 0]) for index in range(len(source))] == kept
+
+
+def test_a_module_that_leaves_the_folder_leaves_others_there(module: str) -> None:
+    here = Path.cwd()
+    assert len(open_source("leaving_data:Digits", {})) == 4 and Path.cwd() == here
 
 
 @pytest.mark.parametrize(

@@ -386,7 +386,12 @@ def test_what_code_sets_for_all_networks_is_told_and_put_back(
 
 def test_what_trainers_set_themselves_is_put_back(find: Any, module: Any) -> None:
     before = ProcessSettings.now()
-    lines = ["import torch", "torch.backends.cudnn.benchmark = True", "torch.set_grad_enabled(False)"]
+    lines = [
+        "import os, torch",
+        "torch.backends.cudnn.benchmark = True",
+        "torch.set_grad_enabled(False)",
+        "os.chdir('/')",
+    ]
     lines += ["torch.set_num_threads(torch.get_num_threads() + 1)", "torch.use_deterministic_algorithms(True)"]
     lines += ["torch.backends.cuda.matmul.allow_tf32 = True", "torch.autograd.set_detect_anomaly(True)"]
     module("scripted", "\n".join([*lines, "def Net():", "    return torch.nn.Linear(64, 10)"]))

@@ -31,6 +31,7 @@ from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
+from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.single_precision import Float32
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import decode, encode
@@ -243,7 +244,8 @@ def main(job: DdpJob, folder: Path, rank: int) -> int:
 def _train(job: DdpJob, folder: Path, rank: int) -> None:
     device = _device(job.device, rank)
     module, _, path = job.task.partition(":")
-    made: Any = importlib.import_module(module)
+    with settings_kept():
+        made: Any = importlib.import_module(module)
     for part in path.split("."):
         made = getattr(made, part)
     torch.distributed.init_process_group(

@@ -1,4 +1,4 @@
-"""What torch holds for a whole process, and a network's own module may set when it is imported, or its constructor.
+"""What holds for a whole process, and a network's own module may set when it is imported, or its constructor.
 
 Scripts do so in their first lines (`torch.backends.cudnn.benchmark = True`). Here a process trains many networks, one
 after another, and imports a module once: what it set would change the networks that come later, and no longer be there
@@ -7,6 +7,7 @@ where its own network goes on in another process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class ProcessSettings:
     cudnn: whether its kernels are deterministic, tried for speed, and used at all.
     dtype, device: of new tensors, where nothing else is said.
     gradients, anomalies: whether autograd records, and looks for numbers that are none.
+    folder: the current one; "" if it is gone.
     """
 
     threads: int
@@ -35,6 +37,7 @@ class ProcessSettings:
     device: torch.device
     gradients: bool
     anomalies: bool
+    folder: str
 
     @classmethod
     def now(cls) -> ProcessSettings:
@@ -49,6 +52,7 @@ class ProcessSettings:
             device=torch.get_default_device(),
             gradients=torch.is_grad_enabled(),
             anomalies=torch.is_anomaly_enabled(),
+            folder=_current_folder(),
         )
 
     def put_back(self) -> None:
@@ -70,6 +74,8 @@ class ProcessSettings:
             torch.set_grad_enabled(self.gradients)
         if now.anomalies != self.anomalies:
             torch.autograd.set_detect_anomaly(self.anomalies)
+        if now.folder != self.folder and self.folder:
+            os.chdir(self.folder)
 
     def relied_on(self) -> list[str]:
         """Return which of those that its code may rely on were set since, and that trainers do not set themselves."""
@@ -77,6 +83,13 @@ class ProcessSettings:
         dtype = [] if now.dtype == self.dtype else [f"the type of new tensors (torch.set_default_dtype) to {now.dtype}"]
         device = [] if now.device == self.device else [f"their device (torch.set_default_device) to {now.device}"]
         return dtype + device
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 @contextmanager
