@@ -161,7 +161,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
         options.task, options.virtual_workers, options.steps, _kind(options.device), options.threads, options.level,
         options.trace is not None, float32=options.float32, arguments=dict(options.made_with),
     )  # fmt: skip
-    with TrainView("ddp", options.steps) as view:
+    with TrainView("ddp", options.steps, stop.set) as view:
         try:
             state = train_with_ddp(job, view, stop, lambda events: _write_trace(options, events))
         except ProcessFailed as error:

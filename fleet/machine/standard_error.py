@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Print `text` on standard error, as fleet's own word."""
-    print(f"fleet: {text}", file=sys.stderr, end=end, flush=True)
+    """Print `text` on standard error, as fleet's own word; not where nobody can read it any more."""
+    with suppress(OSError):
+        print(f"fleet: {text}", file=sys.stderr, end=end, flush=True)

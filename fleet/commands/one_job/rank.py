@@ -158,7 +158,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     if options.resume is not None:
         trainer.restore(_saved(options, trainer) if group.is_master else None)
     trace = _trace(options, trainer, compute)
-    with TrainView(trainer.name, options.steps) if group.is_master else _Silent() as view:
+    with TrainView(trainer.name, options.steps, stop.set) if group.is_master else _Silent() as view:
         if over_horovod:
             view.say(NOT_BIT_FOR_BIT)
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,20 +17,25 @@ if TYPE_CHECKING:
 
 
 class TrainView:
-    """Shows news of a job of `steps` steps. A context: the bar goes away at its end."""
+    """Shows news of a job of `steps` steps. A context: the bar goes away at its end.
 
-    def __init__(self, name: str, steps: int) -> None:
-        self._console = _console()
+    unread: called when the terminal, or the reader of a pipe, is gone; nothing is shown from then on.
+    """
+
+    def __init__(self, name: str, steps: int, unread: Callable[[], None]) -> None:
+        self._console, self._unread = _console(), unread
         self._steps = steps
         self._bar = progress_bar(self._console)
         self._task = self._bar.add_task(name, total=steps, note="")
 
     def __enter__(self) -> TrainView:
-        self._bar.start()
+        with self._showing():
+            self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._bar.stop()
+        with self._showing():
+            self._bar.stop()
 
     def __call__(self, news: News) -> None:
         """Show where the job stands, or what an epoch came to."""
@@ -46,7 +52,16 @@ class TrainView:
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        with self._showing():
+            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    @contextmanager
+    def _showing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SystemExit):  # what rich raises where a pipe has no reader
+            self._console.quiet = True
+            self._unread()
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:

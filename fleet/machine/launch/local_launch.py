@@ -22,7 +22,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import ABORTED, BEGUN, CHECKING, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
-from fleet.machine.signals import STOPPING
+from fleet.machine.signals import stopping
 from fleet.machine.standard_error import tell
 
 STOP_GRACE_SECONDS = 120.0
@@ -146,11 +146,11 @@ class LocalLaunch:
 
     def run(self) -> int:
         """Start the ranks, wait for their end, return the run's exit code; `LOST` where ranks were lost too often."""
-        previous = [signal.signal(number, self._count) for number in STOPPING]
+        previous = {number: signal.signal(number, self._count) for number in stopping()}
         try:
             return self._supervise()
         finally:
-            for number, handler in zip(STOPPING, previous):
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def _supervise(self) -> int:
