@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from fleet.spec.origins import Origins
+from fleet.spec.other_words import said_elsewhere
 from fleet.spec.problem import ABSENT, Path, Problem, listed, nearest
 from fleet.spec.values import MARKS
 
@@ -113,6 +114,9 @@ def _problem(finding: Any, model: type[BaseModel], base: Path, origins: Origins,
 def _unknown_key(path: Path, value: Any, known: list[str], origins: Origins) -> Problem:
     word = path[-1]
     close = nearest(word, known)
+    elsewhere = said_elsewhere(word, value, known)
+    if elsewhere is not None:
+        return origins.problem(path, value, f"unknown key {word!r}", mend=elsewhere)
     rule = f"unknown key {word!r}; the keys here are {listed(known, limit=24)}"
     if close is None:
         return origins.problem(path, value, rule, mend="take it away")

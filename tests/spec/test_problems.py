@@ -249,3 +249,27 @@ def test_paths_as_people_write_them() -> None:
     assert written(("jobs", 2, "optimizer", "lr")) == "jobs[2].optimizer.lr"
     assert written(("over", "a.b", 0)) == 'over["a.b"][0]'
     assert written(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "mend"),
+    [
+        ("epochs: 3", "write it as stop: {epochs: 3}"),
+        ("learning_rate: 0.1", "optimizer: {name: SGD, arguments: {lr: 0.1}}"),
+        ("weight_decay: 0.5", "optimizer: {name: SGD, arguments: {weight_decay: 0.5}}"),
+        ("model_args: {widths: [3]}", "model: {name: ..., arguments: {'widths': [3]}}"),
+        ("lr_scheduler: StepLR", "rename it to schedule"),
+        ("world-size: 4", "write virtual_workers: 4"),
+        ("gpus: 2", "minimum_devices: 2"),
+        ("policy: fifo", "write it beside jobs"),
+    ],
+)
+def test_words_of_other_tools_are_told_in_those_of_a_spec(key: str, mend: str, text: str) -> None:
+    (problem,) = problems_in(text.replace("    metrics:", f"    {key}\n    metrics:", 1))
+    assert problem.rule.startswith("unknown key") and problem.mend is not None and mend in problem.mend
+
+
+@pytest.mark.parametrize("key", ["epochs: 3", "optimizer: SGD", "batch_size: 4"])
+def test_keys_of_jobs_at_the_top_are_told_where_they_belong(key: str, text: str) -> None:
+    (problem,) = problems_in(f"{text}\n{key}\n")
+    assert problem.mend is not None and "in a job, or below defaults" in problem.mend
