@@ -32,6 +32,8 @@ from preprocess.samples.substitutes import Mask, mask_of
 from trainers import BatchPlan
 
 SAMPLES, SLOT, SEED, EPOCHS = 50, 4, 7, 3
+MAKING = threading.Lock()
+"""A process makes one sample at a time; here threads stand for processes."""
 CPU = torch.device("cpu")
 
 
@@ -141,7 +143,9 @@ def feeds(
 
     def fill() -> None:
         while not done.is_set():
-            if not preprocessor.step():
+            with MAKING:
+                made = preprocessor.step()
+            if not made:
                 preprocessor.wait(0.05)
 
     thread = threading.Thread(target=fill)
@@ -167,7 +171,8 @@ def feeds(
 
 
 def make_again(data: Dataset, kind: str, epoch: int, *where: Any) -> None:
-    data.make_substitute(kind, SEED, epoch, *where)
+    with MAKING:
+        data.make_substitute(kind, SEED, epoch, *where)
 
 
 @dataclass
