@@ -97,6 +97,13 @@ class SpecTask:
             model.to(memory_format=getattr(torch, self._job.memory_format))  # type: ignore[call-overload]
         return model
 
+    def written(self) -> Mapping[str, object]:
+        """Return what of the job a person may have written."""
+        if self._user is not None:
+            return {"task": self._user}
+        more = {"optimizer": self._optimizer, "schedule": self._schedule}
+        return {"loss": self._loss, **{what: code for what, code in more.items() if code is not None}}
+
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer over all parameters of the model."""
         if self._user is not None:
@@ -193,4 +200,5 @@ def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:
             raise ValueError(f"{name} of {shapes} would pair every output with every target: make the shapes equal")
         return found(outputs, targets, **arguments)  # type: ignore[no-any-return]
 
+    loss.__wrapped__ = found  # type: ignore[attr-defined]  # whose code it is
     return loss

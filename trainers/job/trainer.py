@@ -82,10 +82,10 @@ class Trainer(Progress):
         self.accumulating = False
         seed_everything(self.seed)
         self.model = tasks.model_of(task).to(self.device)
-        compiled = (self.options.compile, self.level.mixed_kinds, self.device)
-        self._compiler = compile_model(self.name, self.model, *compiled)
+        mixed, compiled = self.level.mixed_kinds, self.options.compile
+        self._compiler = compile_model(self.name, self.model, compiled, mixed, self.device)
         self._own = OwnState(task)
-        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
+        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest, tasks.code_of(task))
         rules = rules_of(task, self.model)
         self.workers = [
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
@@ -158,6 +158,7 @@ class Trainer(Progress):
             together = True
         finally:
             self._buffers = None
+            self._shared.leave()
             adder.stop(together)
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:

@@ -53,7 +53,7 @@ class DdpRank:
         seed_everything(self._seed)
         self.model = tasks.model_of(task).to(device)
         self._compiler = compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
-        self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
+        self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)), tasks.code_of(task))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
         self._sampler: DistributedSampler[Any] = DistributedSampler(

@@ -1,7 +1,8 @@
-"""Numbers, texts and flags that modules keep as attributes: each virtual worker has its own, as a DDP process has.
+"""Numbers, texts and flags that a network's code keeps: each virtual worker has its own, as a DDP process has.
 
-Counters, warm-up flags and sizes that a forward pass works out are such attributes. They are part of a worker's context
-(EasyScale, SC'23, 3.2) beside its buffers and random states, so they move and come back with it.
+Counters, warm-up flags and sizes that a forward pass works out are such attributes: of the network's modules, of their
+classes, globals of their Python modules, and attributes of the task. They are part of a worker's context (EasyScale,
+SC'23, 3.2) beside its buffers and random states, so they move and come back with it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 
 from torch import nn
 
+from trainers.repeatable.holders import is_shared, joined, module_holders, put, shared_holders, split, take_away
+
 Plain = bool | int | float | str | None
 Attributes = dict[str, Plain]
-"""By full name, such as `encoder.layers.1.steps`."""
+"""By full name: `encoder.layers.1.steps`, `networks:Encoder.steps`, `networks:STEPS`, `its task:steps`."""
 
 TORCHS_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, NoneType)
@@ -23,25 +26,27 @@ _MISSING: Any = object()
 
 
 class PlainAttributes:
-    """What of a model's attributes changes, and what it was as the model was built.
+    """What of the attributes of a network's code changes, and what it was as the model was built.
 
     Args:
         model: as its task built it.
         scratch: names of attributes that are left alone.
+        code: what it is trained with beside the model (see `shared_holders`).
     """
 
-    def __init__(self, model: nn.Module, scratch: frozenset[str]) -> None:
-        self._modules, self._scratch = dict(model.named_modules()), scratch
+    def __init__(self, model: nn.Module, scratch: frozenset[str], code: Mapping[str, object] | None = None) -> None:
+        self._scratch = scratch
+        self._holders = {**module_holders(model), **shared_holders(model, code or {})}
         self._built = self.now()
         self._moving: set[str] = set()
 
     def now(self) -> Attributes:
         """Return all that are plain."""
         return {
-            f"{path}.{name}".lstrip("."): value
-            for path, module in self._modules.items()
-            for name, value in vars(module).items()
-            if name not in TORCHS_OWN and name not in self._scratch and type(value) in _PLAIN
+            joined(path, name): value
+            for path, holder in self._holders.items()
+            for name, value in vars(holder).items()
+            if type(value) in _PLAIN and name not in TORCHS_OWN and name not in self._scratch and name[:2] != "__"
         }
 
     def looked_at(self, close: bool) -> Attributes:
@@ -76,6 +81,12 @@ class PlainAttributes:
         if type(value) in _PLAIN and not self._is_built(name, value):
             own[name] = value
 
+    def leave(self) -> None:
+        """Let what other networks share be as it was built; the next `give` has it anew."""
+        for name in self._moving:
+            if is_shared(name):
+                self._put(name, self._built.get(name, _MISSING))
+
     @contextmanager
     def for_a_while(self, own: Mapping[str, Plain]) -> Iterator[None]:
         """Let the model have `own`, then again what it had."""
@@ -94,17 +105,16 @@ class PlainAttributes:
         return type(value) is type(built) and value == built
 
     def _get(self, name: str) -> Any:
-        path, _, last = name.rpartition(".")
-        module = self._modules.get(path)
-        return _MISSING if module is None else vars(module).get(last, _MISSING)
+        path, last = split(name)
+        holder = self._holders.get(path)
+        return _MISSING if holder is None else vars(holder).get(last, _MISSING)
 
     def _put(self, name: str, value: Any) -> None:
-        """Past properties and `__setattr__`, as what was read is what is put back."""
-        path, _, last = name.rpartition(".")
-        module = self._modules.get(path)
-        if module is None:
+        path, last = split(name)
+        holder = self._holders.get(path)
+        if holder is None:
             return
         if value is _MISSING:
-            module.__dict__.pop(last, None)
+            take_away(holder, last)
         else:
-            module.__dict__[last] = value
+            put(holder, last, value)

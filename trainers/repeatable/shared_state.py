@@ -54,14 +54,22 @@ class SharedState:
         model: what workers take turns on.
         scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`).
         own: gives a digest of the task's own state (see `trainers.task.own_state`).
+        code: what the model is trained with (see `trainers.repeatable.holders`).
 
     Raises:
         UntoldState: the model has a module that cannot be trained so (`unfit_modules`).
     """
 
-    def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = (), own: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        job: str,
+        model: nn.Module,
+        scratch: tuple[str, ...] = (),
+        own: Callable[[], str] = str,
+        code: Mapping[str, object] | None = None,
+    ) -> None:
         self._job, self._model, self._scratch, self._own = job, model, frozenset(scratch), own
-        self._plain = PlainAttributes(model, self._scratch)
+        self._plain = PlainAttributes(model, self._scratch, code)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self._turns, self._steps = 0, Counter[str]()
         for unfit in unfit_modules(model):
@@ -92,6 +100,10 @@ class SharedState:
         """Let the model have these plain attributes for a batch, which leaves no trace in them."""
         with self._plain.for_a_while(attributes):
             yield
+
+    def leave(self) -> None:
+        """Give back what other networks of this process share; the next turn has it anew."""
+        self._plain.leave()
 
     def looks_closely(self, where: str) -> bool:
         """Whether the next `between_turns` of this name reads what lies on a device."""

@@ -155,6 +155,11 @@ def scratch_of(task: Task) -> tuple[str, ...]:
     return tuple(getattr(task, "scratch", ()))
 
 
+def code_of(task: Task) -> Mapping[str, object]:
+    """Return what a person wrote of the task: the task itself, unless it says by `written()` what it is made of."""
+    return task.written() if hasattr(task, "written") else {"task": task}
+
+
 def scheduler_of(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
     """Return the task's learning-rate schedule over `optimizer`, or None. UnfitTask if it needs a metric."""
     return held_schedule(task, task.scheduler(optimizer) if hasattr(task, "scheduler") else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
 from fleet.spec import EnsembleSpec, SpecTask, importable
 from trainers import Checkpoint, read
-from trainers.repeatable.plain_attributes import PlainAttributes
+from trainers.repeatable.holders import is_shared
+from trainers.repeatable.plain_attributes import Attributes, PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 
 _CPU = torch.device("cpu")
@@ -95,8 +97,29 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
         _check_alike(what, kind, own, theirs)
         for name, tensor in own.items():
             tensor.copy_(theirs[name])
-    PlainAttributes(model, frozenset()).give(first.get("attributes", {}))
+    attributes, own = PlainAttributes(model, frozenset()), first.get("attributes", {})
+    attributes.give({name: value for name, value in own.items() if not is_shared(name)})
+    if shared := {name: value for name, value in own.items() if is_shared(name)}:
+        as_trained = _AsTrained(attributes, shared)
+        model.register_forward_pre_hook(as_trained.enter)
+        model.register_forward_hook(as_trained.leave, always_call=True)
     model.eval().requires_grad_(False)
+
+
+class _AsTrained:
+    """Lets what networks of a process share be, while one predicts, as it was when its checkpoint was written."""
+
+    def __init__(self, attributes: PlainAttributes, own: Attributes) -> None:
+        self._attributes, self._own, self._inside = attributes, own, ExitStack()
+
+    def enter(self, *_: object) -> None:
+        self._inside.enter_context(self._attributes.for_a_while(self._own))
+
+    def leave(self, *_: object) -> None:
+        self._inside.close()
+
+    def __deepcopy__(self, _: object) -> _AsTrained:
+        return self  # Python modules, which it holds, have no copies
 
 
 def _check_alike(what: str, kind: str, own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:

@@ -18,6 +18,7 @@ from trainers.task.task import samples_in
 QUICK = {
     "momentum encoder",
     "attributes",
+    "counters",
     "own state",
     "seeds apart",
     "clip norm of two buckets",

@@ -106,6 +106,25 @@ class Counting(nn.Module):
         return self.net(images) * (scale + 0.1 * (self.calls % 3) + 0.01 * (inner.seen % 7))
 
 
+FORWARDS = 0
+
+
+class CountingElsewhere(nn.Module):
+    """A network that counts in an attribute of its class, and in a global of this module."""
+
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = cnn()
+
+    def forward(self, images: Tensor) -> Tensor:
+        global FORWARDS
+        CountingElsewhere.calls += 1
+        FORWARDS += int(images.mean() > images.median())
+        return self.net(images) * (1 + 0.1 * (CountingElsewhere.calls % 3) + 0.01 * (FORWARDS % 7))
+
+
 def anneal(model: nn.Module) -> None:
     model.share = 0.9 * float(model.share)  # type: ignore[arg-type,assignment]
 
@@ -221,6 +240,20 @@ class Remembering(EqualityTask):
         return replace(self, memory={})
 
 
+@dataclass(frozen=True)
+class CountingTask(EqualityTask):
+    """Counts in its own loss, as a warm-up does, and in no method that fleet asks for state."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        object.__setattr__(self, "steps", getattr(self, "steps", 0) + 1)
+        return super().loss(model, batch) * min(1.0, 0.05 * self.steps)  # type: ignore[attr-defined]
+
+    def fresh(self) -> EqualityTask:
+        global FORWARDS
+        CountingElsewhere.calls = FORWARDS = 0
+        return replace(self)
+
+
 def mlp() -> nn.Module:
     return MLP(256, (800, 100), 10, dropout=0.2)  # 1.1 MiB, so that the rebuilt buckets are two
 
@@ -301,6 +334,7 @@ OPTIONS = [
     _option("before step", between=clip_by_hand),
     _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
     _option("attributes", Counting, after=anneal),
+    CountingTask("counters", CountingElsewhere, lambda: images("counters")),
     _option("seeds apart", Counting, order_seed=SEED + 9),
     Remembering("own state", mlp, lambda: images("own state", channels=1), rule="adam"),
     _option("accumulate 2", accumulate=2),
