@@ -11,6 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn.utils import prune
 
 from trainers import Group, Trainer, UntoldState
+from trainers.repeatable.determinism import ConsistencyWarning
 
 
 class Net(nn.Module):
@@ -111,6 +112,56 @@ def test_each_worker_has_plain_attributes_of_its_own_unless_they_are_scratch() -
     assert [worker.as_tree()["attributes"] for worker in trainer.workers] == [{"calls": 6}] * 2
     trainer = train(Task("count", scratch=("calls",)))
     assert "attributes" not in trainer.workers[0].as_tree() and trainer.model.calls == 12
+
+
+class Noting(Task):
+    """Keeps a list, a tensor and a count of its own, which its loss changes."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(losses=[], mean=torch.zeros(2), calls=0, **more)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        outputs = model(batch[0])
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(outputs.mean(0))  # type: ignore[attr-defined]
+        self.calls += 1  # type: ignore[attr-defined]
+        self.losses.append(0.0)  # type: ignore[attr-defined]
+        return nn.functional.cross_entropy(outputs, batch[1])
+
+
+def test_what_a_task_keeps_and_nobody_carries_is_told_once() -> None:
+    with pytest.warns(ConsistencyWarning) as told:
+        trainer = train(Noting())
+    texts = [str(each.message) for each in told if each.category is ConsistencyWarning]
+    assert [text.partition(", which")[0].partition("changes ")[2] for text in texts] == [
+        "losses of its task",
+        "mean of its task",
+    ]
+    assert all("state()" in text and "scratch = ('" in text for text in texts)
+    assert [worker.as_tree()["attributes"] for worker in trainer.workers] == [{"its task:calls": 6}] * 2
+
+
+def test_it_is_not_told_where_the_task_says_that_nothing_reads_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConsistencyWarning)
+        train(Noting(scratch=("losses", "mean")))
+
+
+def test_counters_that_networks_share_are_as_they_were_once_a_trainer_has_left() -> None:
+    class Shared(Net):
+        total = 0
+
+        def do_total(self, inputs: Tensor) -> None:
+            Shared.total += 1
+
+    task = Task("total", model=lambda: Shared("total"))
+    trainer = Trainer(task, 2, Group.alone())
+    batch = torch.ones(4, 2), torch.tensor([0, 1, 0, 1])
+    for _ in range(2):
+        with trainer.adding():
+            trainer.step([batch, batch])
+        assert Shared.total == 0
+    assert [list(worker.attributes.values()) for worker in trainer.workers] == [[2], [2]]
 
 
 def test_an_attribute_that_turns_within_and_between_turns_is_refused() -> None:

@@ -30,11 +30,17 @@ def shared_holders(model: nn.Module, code: Mapping[str, object]) -> dict[str, An
 
     code: what a job is trained with beside its model, by what it is: functions, classes, objects.
     """
+    found = object_holders(code)
+    for each in (*model.modules(), *map(_unwrapped, code.values())):
+        found.update(_of(each))
+    return found
+
+
+def object_holders(code: Mapping[str, object]) -> dict[str, Any]:
+    """Return the objects among a job's code, and the modules of a loss that is one, by name (`its loss:`)."""
     found: dict[str, Any] = {}
     for what, each in code.items():
         found.update(_objects(f"its {what}:", _unwrapped(each)))
-    for each in (*model.modules(), *map(_unwrapped, code.values())):
-        found.update(_of(each))
     return found
 
 

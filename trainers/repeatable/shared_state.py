@@ -23,6 +23,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes
+from trainers.repeatable.uncarried import Uncarried
 from trainers.repeatable.unfit_modules import unfit_modules
 
 CLOSE_LOOKS = 4
@@ -70,6 +71,7 @@ class SharedState:
     ) -> None:
         self._job, self._model, self._scratch, self._own = job, model, frozenset(scratch), own
         self._plain = PlainAttributes(model, self._scratch, code)
+        self._uncarried = Uncarried(job, code or {}, self._scratch)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self._turns, self._steps = 0, Counter[str]()
         for unfit in unfit_modules(model):
@@ -86,13 +88,14 @@ class SharedState:
         close = self._turns < CLOSE_LOOKS
         self._plain.give(attributes)
         before, marks = self._attributes() if close else {}, _marks(self._parameters, close)
-        own = self._own() if close else ""
+        own, uncarried = (self._own(), self._uncarried.now()) if close else ("", {})
         yield
         self._turns += 1
         self._hold_parameters(marks, _marks(self._parameters, close))
         if close:
             self._hold_attributes(before, self._attributes())
             self._hold_own(own, self._own())
+            self._uncarried.compare(uncarried)
         self._plain.take(attributes, close)
 
     @contextmanager
