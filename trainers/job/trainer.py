@@ -82,8 +82,7 @@ class Trainer(Progress):
         self.accumulating = False
         seed_everything(self.seed)
         self.model = tasks.model_of(task).to(self.device)
-        mixed, compiled = self.level.mixed_kinds, self.options.compile
-        self._compiler = compile_model(self.name, self.model, compiled, mixed, self.device)
+        self._compiler = compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
         self._own = OwnState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest, tasks.code_of(task))
         rules = rules_of(task, self.model)
@@ -327,9 +326,10 @@ class Trainer(Progress):
         """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
         worker.begin(buffers)
         update, factor = self.updates[0], 1.0 / self.virtual_workers
-        with worker.active(), update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
+        taken = update.turn(place, worker.rank, factor, reduction, self.steps)
+        with worker.active(), taken as turn, self._shared.turn(worker.attributes):
             batch = self._batch(worker, batches[place])
-            with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
+            with named_operators(self.model, self.name):
                 loss = self.compute.gradients(self, worker, batch)
         return TurnResult(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 

@@ -14,6 +14,10 @@ from typing import Any
 
 from torch import nn
 
+from trainers.repeatable.own_generators import is_generator, set_state, state_of
+
+MISSING: Any = object()
+"""The value of an attribute that is not there."""
 TASK = "its task:"
 """The name of a job's own task, which no other network has."""
 _NOBODYS = frozenset({"torch", "trainers", "fleet", "preprocess", "benchmarks", "builtins", "__main__"})
@@ -47,7 +51,7 @@ def object_holders(code: Mapping[str, object]) -> dict[str, Any]:
 def _unwrapped(code: object) -> object:
     while isinstance(code, partial):
         code = code.func
-    return unwrap(code) if callable(code) else code
+    return unwrap(code) if isinstance(code, FunctionType) else code
 
 
 def _objects(name: str, code: object) -> Iterator[tuple[str, Any]]:
@@ -95,16 +99,27 @@ def joined(path: str, name: str) -> str:
     return f"{path}{name}" if path.endswith(":") or not path else f"{path}.{name}"
 
 
+def got(holder: Any, name: str) -> Any:
+    """Return an attribute, of a generator its state as a text, or MISSING."""
+    value = vars(holder).get(name, MISSING)
+    return state_of(value) if is_generator(value) else value
+
+
 def put(holder: Any, name: str, value: Any) -> None:
     """Set an attribute past properties and `__setattr__`, as what was read is what is put back."""
-    if isinstance(holder, type):
+    there = vars(holder).get(name, MISSING)
+    if is_generator(there):
+        if isinstance(value, str):
+            set_state(there, value)
+    elif value is MISSING:
+        _take_away(holder, name)
+    elif isinstance(holder, type):
         type.__setattr__(holder, name, value)
     else:
         holder.__dict__[name] = value
 
 
-def take_away(holder: Any, name: str) -> None:
-    """Delete an attribute, if it is there."""
+def _take_away(holder: Any, name: str) -> None:
     if name in vars(holder):
         if isinstance(holder, type):
             type.__delattr__(holder, name)

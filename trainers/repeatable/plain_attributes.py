@@ -1,7 +1,8 @@
 """Numbers, texts and flags that a network's code keeps: each virtual worker has its own, as a DDP process has.
 
 Counters, warm-up flags and sizes that a forward pass works out are such attributes: of the network's modules, of their
-classes, globals of their Python modules, and attributes of the task. They are part of a worker's context (EasyScale,
+classes, globals of their Python modules, and attributes of the task. So are random generators, whose states stand for
+them. They are part of a worker's context (EasyScale,
 SC'23, 3.2) beside its buffers and random states, so they move and come back with it.
 """
 
@@ -14,7 +15,8 @@ from typing import Any
 
 from torch import nn
 
-from trainers.repeatable.holders import is_shared, joined, module_holders, put, shared_holders, split, take_away
+from trainers.repeatable.holders import MISSING, got, is_shared, joined, module_holders, put, shared_holders, split
+from trainers.repeatable.own_generators import is_generator
 
 Plain = bool | int | float | str | None
 Attributes = dict[str, Plain]
@@ -22,7 +24,6 @@ Attributes = dict[str, Plain]
 
 TORCHS_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, NoneType)
-_MISSING: Any = object()
 
 
 class PlainAttributes:
@@ -43,10 +44,10 @@ class PlainAttributes:
     def now(self) -> Attributes:
         """Return all that are plain."""
         return {
-            joined(path, name): value
+            joined(path, name): got(holder, name)
             for path, holder in self._holders.items()
             for name, value in vars(holder).items()
-            if type(value) in _PLAIN and name not in TORCHS_OWN and name not in self._scratch and name[:2] != "__"
+            if (type(value) in _PLAIN or is_generator(value)) and not self._is_left_alone(name)
         }
 
     def looked_at(self, close: bool) -> Attributes:
@@ -64,7 +65,7 @@ class PlainAttributes:
         """Let the model have a worker's: `own`, and the rest as built."""
         self._moving |= own.keys()
         for name in self._moving:
-            self._put(name, own.get(name, self._built.get(name, _MISSING)))
+            self._put(name, own.get(name, self._built.get(name, MISSING)))
 
     def take(self, own: MutableMapping[str, Plain], close: bool) -> None:
         """Let `own` be what the model has now; closely: also if it changed for the first time."""
@@ -85,7 +86,7 @@ class PlainAttributes:
         """Let what other networks share be as it was built; the next `give` has it anew."""
         for name in self._moving:
             if is_shared(name):
-                self._put(name, self._built.get(name, _MISSING))
+                self._put(name, self._built.get(name, MISSING))
 
     @contextmanager
     def for_a_while(self, own: Mapping[str, Plain]) -> Iterator[None]:
@@ -97,24 +98,24 @@ class PlainAttributes:
         finally:
             after = self.now()
             for name in after.keys() | before.keys():
-                if (value := before.get(name, _MISSING)) is not after.get(name, _MISSING):
+                value, now = before.get(name, MISSING), after.get(name, MISSING)
+                if type(value) is not type(now) or value != now:
                     self._put(name, value)
 
+    def _is_left_alone(self, name: str) -> bool:
+        return name in TORCHS_OWN or name in self._scratch or name[:2] == "__"
+
     def _is_built(self, name: str, value: object) -> bool:
-        built = self._built.get(name, _MISSING)
+        built = self._built.get(name, MISSING)
         return type(value) is type(built) and value == built
 
     def _get(self, name: str) -> Any:
         path, last = split(name)
         holder = self._holders.get(path)
-        return _MISSING if holder is None else vars(holder).get(last, _MISSING)
+        return MISSING if holder is None else got(holder, last)
 
     def _put(self, name: str, value: Any) -> None:
         path, last = split(name)
         holder = self._holders.get(path)
-        if holder is None:
-            return
-        if value is _MISSING:
-            take_away(holder, last)
-        else:
+        if holder is not None:
             put(holder, last, value)

@@ -19,6 +19,7 @@ QUICK = {
     "momentum encoder",
     "attributes",
     "counters",
+    "own generators",
     "own state",
     "seeds apart",
     "clip norm of two buckets",

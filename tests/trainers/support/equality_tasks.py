@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -123,6 +125,25 @@ class CountingElsewhere(nn.Module):
         CountingElsewhere.calls += 1
         FORWARDS += int(images.mean() > images.median())
         return self.net(images) * (1 + 0.1 * (CountingElsewhere.calls % 3) + 0.01 * (FORWARDS % 7))
+
+
+NOISE = np.random.default_rng(5)
+
+
+class Drawing(nn.Module):
+    """A network that draws from generators of its own, of its class and of this module."""
+
+    shared = random.Random(3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.mask, self.scale = cnn(), torch.Generator().manual_seed(4), np.random.RandomState(2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        kept = images * (torch.rand(images.shape, generator=self.mask) > 0.1)
+        return self.net(
+            kept * float(1 + 0.1 * self.scale.rand()) + 0.1 * float(NOISE.normal()) + Drawing.shared.random()
+        )
 
 
 def anneal(model: nn.Module) -> None:
@@ -254,6 +275,24 @@ class CountingTask(EqualityTask):
         return replace(self)
 
 
+@dataclass(frozen=True)
+class MixingTask(EqualityTask):
+    """Mixes samples by what it draws from a generator of its own."""
+
+    mixer: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.MT19937(1)))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        share = float(self.mixer.beta(0.5, 0.5))
+        outputs = model(share * batch[0] + (1 - share) * batch[0].flip(0))
+        mixed = functional.cross_entropy(outputs, batch[1].flip(0))
+        return share * functional.cross_entropy(outputs, batch[1]) + (1 - share) * mixed
+
+    def fresh(self) -> EqualityTask:
+        Drawing.shared.seed(3)
+        NOISE.bit_generator.state = np.random.default_rng(5).bit_generator.state
+        return replace(self, mixer=np.random.Generator(np.random.MT19937(1)))
+
+
 def mlp() -> nn.Module:
     return MLP(256, (800, 100), 10, dropout=0.2)  # 1.1 MiB, so that the rebuilt buckets are two
 
@@ -335,6 +374,7 @@ OPTIONS = [
     _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
     _option("attributes", Counting, after=anneal),
     CountingTask("counters", CountingElsewhere, lambda: images("counters")),
+    MixingTask("own generators", Drawing, lambda: images("own generators")),
     _option("seeds apart", Counting, order_seed=SEED + 9),
     Remembering("own state", mlp, lambda: images("own state", channels=1), rule="adam"),
     _option("accumulate 2", accumulate=2),
