@@ -12,6 +12,7 @@ from torch.nn.utils import prune
 
 from trainers import Group, Trainer, UntoldState
 from trainers.repeatable.determinism import ConsistencyWarning
+from trainers.repeatable.process_settings import ProcessSettings
 
 
 class Net(nn.Module):
@@ -59,6 +60,12 @@ class Net(nn.Module):
 
     def do_cache(self, inputs: Tensor) -> None:
         self.cache = torch.ones(2)
+
+    def do_set_threads(self, inputs: Tensor) -> None:
+        torch.set_num_threads(2)
+
+    def do_set_benchmark(self, inputs: Tensor) -> None:
+        torch.backends.cudnn.benchmark = True
 
     def do_buffer(self, inputs: Tensor) -> None:
         self.get_buffer("seen").add_(1)
@@ -172,6 +179,22 @@ def test_an_attribute_that_turns_within_and_between_turns_is_refused() -> None:
     uneven = Task("count_bright", after_step=reset)
     with pytest.raises(UntoldState, match="after_step changes attribute calls, of which each virtual worker has its"):
         train(uneven)
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "value"), [("set_threads", "threads", 1), ("set_benchmark", "cudnn", (True, False, True))]
+)
+def test_settings_of_the_process_that_the_forward_pass_changes_are_refused_and_put_back(
+    what: str, name: str, value: object
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.raises(UntoldState, match=f"sets {name} for the whole process"):
+            train(Task(what))
+        assert getattr(ProcessSettings.now(), name) == value
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("what", ["nothing", "cache", "buffer"])

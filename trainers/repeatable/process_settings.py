@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -76,6 +76,11 @@ class ProcessSettings:
             torch.autograd.set_detect_anomaly(self.anomalies)
         if now.folder != self.folder and self.folder:
             os.chdir(self.folder)
+
+    def changed(self) -> list[str]:
+        """Return the names of those that are not so any more."""
+        now = ProcessSettings.now()
+        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(now, each.name)]
 
     def relied_on(self) -> list[str]:
         """Return which of those that its code may rely on were set since, and that trainers do not set themselves."""

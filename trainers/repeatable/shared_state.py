@@ -23,6 +23,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes
+from trainers.repeatable.process_settings import ProcessSettings
 from trainers.repeatable.uncarried import Uncarried
 from trainers.repeatable.unfit_modules import unfit_modules
 
@@ -89,6 +90,7 @@ class SharedState:
         self._plain.give(attributes)
         before, marks = self._attributes() if close else {}, _marks(self._parameters, close)
         own, uncarried = (self._own(), self._uncarried.now()) if close else ("", {})
+        settings = ProcessSettings.now() if close else None
         yield
         self._turns += 1
         self._hold_parameters(marks, _marks(self._parameters, close))
@@ -96,6 +98,8 @@ class SharedState:
             self._hold_attributes(before, self._attributes())
             self._hold_own(own, self._own())
             self._uncarried.compare(uncarried)
+        if settings is not None:
+            self._hold_settings(settings)
         self._plain.take(attributes, close)
 
     @contextmanager
@@ -169,6 +173,15 @@ class SharedState:
                 f"job {self._job}: the forward pass changes the task's own state, which `state()` gives. All virtual "
                 "workers of a trainer share it, and those of other trainers do not; change it in the task's "
                 "`after_step(model)`, which comes once, and alike on all trainers"
+            )
+
+    def _hold_settings(self, before: ProcessSettings) -> None:
+        if changed := before.changed():
+            before.put_back()
+            raise UntoldState(
+                f"job {self._job}: the forward or backward pass sets {', '.join(changed)} for the whole process, where "
+                "other networks train, too; take that away, or set it inside the pass alone, as torch.no_grad() does. "
+                "What a run may choose of it is the spec's: determinism, resources.threads"
             )
 
     def _attributes(self) -> dict[str, object]:
