@@ -154,6 +154,43 @@ def test_it_is_not_told_where_the_task_says_that_nothing_reads_it() -> None:
         train(Noting(scratch=("losses", "mean")))
 
 
+class Averaged(Task):
+    """Keeps an average of its weights, and its network for later looks."""
+
+    def model(self) -> nn.Module:
+        self.net = super().model()
+        self.average = optim.swa_utils.AveragedModel(self.net)
+        return self.net
+
+    def after_step(self, model: nn.Module) -> None:
+        self.average.update_parameters(model)
+
+
+class Kept(Averaged):
+    def state(self) -> dict[str, Any]:
+        return {"average": dict(self.average.state_dict())}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.average.load_state_dict(state["average"])
+
+
+def test_what_comes_after_a_step_and_no_checkpoint_holds_is_told() -> None:
+    with pytest.warns(ConsistencyWarning, match=r"after_step changes average of its task.*state\(\)") as told:
+        train(Averaged("buffer"))
+    assert sum(each.category is ConsistencyWarning for each in told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConsistencyWarning)
+        train(Kept("buffer"))
+        train(Averaged("buffer", scratch=("average",)))
+
+
+def test_a_module_may_say_itself_what_nothing_reads_later() -> None:
+    class Caching(Net):
+        scratch = ("recent",)
+
+    assert train(Task("remember", model=lambda: Caching("remember"))).steps == 6
+
+
 def test_counters_that_networks_share_are_as_they_were_once_a_trainer_has_left() -> None:
     class Shared(Net):
         total = 0

@@ -26,17 +26,23 @@ TORCHS_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, NoneType)
 
 
+def scratch_in(model: nn.Module) -> frozenset[str]:
+    """Return the names of attributes of which a model's modules say themselves that nothing reads them later."""
+    told = [getattr(module, "scratch", ()) for module in model.modules()]
+    return frozenset(name for names in told if isinstance(names, tuple | list) for name in names)
+
+
 class PlainAttributes:
     """What of the attributes of a network's code changes, and what it was as the model was built.
 
     Args:
         model: as its task built it.
-        scratch: names of attributes that are left alone.
+        scratch: names of attributes that are left alone, beside those that modules name in their `scratch`.
         code: what it is trained with beside the model (see `shared_holders`).
     """
 
     def __init__(self, model: nn.Module, scratch: frozenset[str], code: Mapping[str, object] | None = None) -> None:
-        self._scratch = scratch
+        self._scratch = scratch | scratch_in(model)
         self._holders = {**module_holders(model), **shared_holders(model, code or {})}
         self._built = self.now()
         self._moving: set[str] = set()

@@ -22,7 +22,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes
+from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes, scratch_in
 from trainers.repeatable.process_settings import ProcessSettings
 from trainers.repeatable.uncarried import Uncarried
 from trainers.repeatable.unfit_modules import unfit_modules
@@ -54,7 +54,8 @@ class SharedState:
     Args:
         job: its name.
         model: what workers take turns on.
-        scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`).
+        scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`),
+            beside those that modules name in their own.
         own: gives a digest of the task's own state (see `trainers.task.own_state`).
         code: what the model is trained with (see `trainers.repeatable.holders`).
 
@@ -70,9 +71,10 @@ class SharedState:
         own: Callable[[], str] = str,
         code: Mapping[str, object] | None = None,
     ) -> None:
-        self._job, self._model, self._scratch, self._own = job, model, frozenset(scratch), own
+        self._job, self._model, self._own = job, model, own
+        self._scratch = frozenset(scratch) | scratch_in(model)
         self._plain = PlainAttributes(model, self._scratch, code)
-        self._uncarried = Uncarried(job, code or {}, self._scratch)
+        self._uncarried = Uncarried(job, model, code or {}, self._scratch)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self._turns, self._steps = 0, Counter[str]()
         for unfit in unfit_modules(model):
@@ -97,7 +99,7 @@ class SharedState:
         if close:
             self._hold_attributes(before, self._attributes())
             self._hold_own(own, self._own())
-            self._uncarried.compare(uncarried)
+            self._uncarried.compare_turn(uncarried)
         if settings is not None:
             self._hold_settings(settings)
         self._plain.take(attributes, close)
@@ -129,7 +131,9 @@ class SharedState:
             UntoldState: it changed a buffer, which the next turn fills with its worker's.
         """
         marks, before = _marks(self._buffers, False), self._plain.looked_at(close)
+        uncarried = self._uncarried.now() if close else {}
         yield
+        self._uncarried.compare_between(uncarried, where)
         self._spread(where, before, self._plain.looked_at(close), [worker.attributes for worker in workers])
         if (name := _changed(self._buffers, marks, _marks(self._buffers, False))) is not None:
             raise UntoldState(
@@ -164,7 +168,8 @@ class SharedState:
                 raise UntoldState(
                     f"job {self._job}: the forward pass changes attribute {name}. The next virtual worker would find "
                     "it, and a move or a restart would lose it; keep it in a buffer (`register_buffer`), or, if "
-                    f"nothing reads it in a later step, name it in the task: scratch = ({name.rpartition('.')[2]!r},)"
+                    f"nothing reads it in a later step, name it in the task, or the module's class: "
+                    f"scratch = ({name.rpartition('.')[2]!r},)"
                 )
 
     def _hold_own(self, before: str, after: str) -> None:

@@ -151,7 +151,7 @@ def after_step(task: Task, model: nn.Module) -> None:
 
 
 def scratch_of(task: Task) -> tuple[str, ...]:
-    """Return the names of attributes that forward passes may change."""
+    """Return the names of attributes that forward passes may change, as the task says."""
     return tuple(getattr(task, "scratch", ()))
 
 
