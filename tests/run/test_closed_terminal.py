@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ TRAIN = [*_TASK, "--checkpoint", "x.h5", "--trainers", "1"]
 class Terminal:
     """What a command runs in; it takes what is written, until it closes."""
 
-    def __init__(self, words: list[str], folder: Path, prepare: Callable[[], None]) -> None:
+    def __init__(self, words: list[str], folder: Path, prepare: Callable[[], object]) -> None:
         self._file, theirs = pty.openpty()
 
         def enter() -> None:
@@ -62,18 +63,15 @@ class Terminal:
 
 
 @contextmanager
-def in_terminal(words: list[str], folder: Path, prepare: Callable[[], None] = lambda: None) -> Iterator[Terminal]:
-    terminal = Terminal(words, folder, prepare)
+def in_terminal(words: list[str], folder: Path, hangups: signal.Handlers = signal.SIG_DFL) -> Iterator[Terminal]:
+    """Run a command in a terminal. hangups: what becomes of them, whatever these tests themselves run below."""
+    terminal = Terminal(words, folder, partial(signal.signal, signal.SIGHUP, hangups))
     try:
         yield terminal
     finally:
         terminal.process.kill()
         terminal.process.wait()
         terminal.close()
-
-
-def ignore_hangups() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @pytest.fixture
@@ -91,7 +89,7 @@ def test_a_run_stops_at_its_next_step(folder: RunFolder) -> None:
 
 
 def test_below_nohup_it_goes_on(folder: RunFolder) -> None:
-    with in_terminal(["run", "ensemble.yaml", "--out", "out"], folder.path.parent, ignore_hangups) as terminal:
+    with in_terminal(["run", "ensemble.yaml", "--out", "out"], folder.path.parent, signal.SIG_IGN) as terminal:
         terminal.wait_for(lambda: bool(folder.events("epoch")), "epoch")
         terminal.process.send_signal(signal.SIGHUP)
         seen = len(folder.events("epoch"))
