@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from fleet.spec.problem import nearest
-from preprocess.samples.names import ENDS_THE_PROCESS, same_folder
 
 
 class ReferenceProblem(ValueError):
@@ -89,6 +88,8 @@ def _no_attribute(holder: str, part: str, found: Any, prefix: str) -> ReferenceP
 
 
 def _import(name: str, path: str) -> ModuleType:
+    from preprocess.samples.names import ENDS_THE_PROCESS, same_folder  # here: who names nothing loads no data path
+
     try:
         with same_folder():
             return importlib.import_module(name)

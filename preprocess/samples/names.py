@@ -6,7 +6,6 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -51,7 +50,11 @@ def _import(module_name: str, name: str, error: type[DataSpecError]) -> ModuleTy
 @contextmanager
 def same_folder() -> Iterator[None]:
     """Go back to the current folder: a module may leave it, and others' relative paths begin there."""
-    here = Path.cwd()
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it is gone
+        yield
+        return
     try:
         yield
     finally:

@@ -39,6 +39,7 @@ TOLD = """
 import os, torch
 from tests.gpu.device_tasks import Convolutions
 class Told(Convolutions):
+    scratch = ("runs",)  # else each virtual worker has its own
     def model(self):
         self.runs, model = 0, super().model()
         model.register_forward_hook(lambda *_: setattr(self, "runs", self.runs + 1))

@@ -22,6 +22,8 @@ from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, LIMIT_SECONDS, POLL_SECONDS, run
 
 LONG = 1_000_000
+ON_ITS_OWN = {"FLEET_WARM": ""}
+"""Terminals send their signals to what they have started, not to what another process forks for it."""
 _TASK = ["train", "tests.fleet.support.small_tasks:Small", "--virtual-workers", "2", "--steps", str(LONG)]
 TRAIN = [*_TASK, "--checkpoint", "x.h5", "--trainers", "1"]
 
@@ -36,10 +38,10 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             prepare()
 
-        command = [*FLEET, *words]
         self.process = subprocess.Popen(
-            command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=enter
-        )
+            [*FLEET, *words], cwd=folder, env={**os.environ, **ON_ITS_OWN}, stdin=theirs, stdout=theirs, stderr=theirs,
+            start_new_session=True, preexec_fn=enter,
+        )  # fmt: skip
         os.close(theirs)
         self.text, self._closes = b"", os.eventfd(0)
         self._reader = threading.Thread(target=self._read)
@@ -107,7 +109,7 @@ def test_a_single_job_keeps_what_it_has(tmp_path: Path) -> None:
 
 
 def test_it_does_where_the_reader_of_its_lines_is_gone(tmp_path: Path) -> None:
-    process = subprocess.Popen([*FLEET, *TRAIN], cwd=tmp_path, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*FLEET, *TRAIN], cwd=tmp_path, env={**os.environ, **ON_ITS_OWN}, stdout=subprocess.PIPE)
     assert process.stdout is not None and b"epoch 1 done" in process.stdout.readline()
     process.stdout.close()
     assert process.wait(LIMIT_SECONDS) == 75

@@ -2,8 +2,8 @@
 
 Counters, warm-up flags and sizes that a forward pass works out are such attributes: of the network's modules, of their
 classes, globals of their Python modules, and attributes of the task. So are random generators, whose states stand for
-them. They are part of a worker's context (EasyScale,
-SC'23, 3.2) beside its buffers and random states, so they move and come back with it.
+them. They are part of a worker's context (EasyScale, SC'23, 3.2) beside its buffers and random states, so they move and
+come back with it.
 """
 
 from __future__ import annotations
