@@ -61,6 +61,7 @@ class Task:
     """
 
     batch_size = 4
+    scratch = ("calls",)  # they are the process's, and not each virtual worker's
 
     def __init__(self, fault: str, phase: str, steps: int = 20) -> None:
         self.fault, self.phase, self.steps = fault, phase, steps
