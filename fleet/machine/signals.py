@@ -34,4 +34,4 @@ class StopFlag:
         self.raised = True
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        self.raised = True
+        self.set()

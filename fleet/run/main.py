@@ -91,7 +91,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
             processor(),
         )  # fmt: skip
         warnings = place_warnings(world, cluster, options, asked)
-    datasets = open_data(world, cluster, spec)
+    datasets, unlike = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)
     with together(world, 2 * spec.resources.timeout, "tried what adds gradients"):
         options, told = chosen_reduction(world, cluster, options, spec.resources.timeout)
@@ -104,7 +104,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
         with together(world, spec.resources.timeout, "come to share its node's memory"):
             ties = Ties.tie(world, cluster)
         directory = RunDirectory(options.directory(spec))
-        rank = Rank(directory, ties, cluster, runtime, stop, datasets, (*warnings, *told))
+        rank = Rank(directory, ties, cluster, runtime, stop, datasets, (*warnings, *unlike, *told))
         code = _play_role(rank, options)
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)

@@ -53,7 +53,7 @@ class Inspection:
             if job.task is not None:
                 self.task(job.task, needs_data=job.data is None)
             else:
-                self.parts(job)
+                self.components(job)
             changed = before.relied_on()
         key, named = ("task", job.task) if job.task is not None else ("model", job.model)
         for setting in changed:
@@ -61,7 +61,7 @@ class Inspection:
             mend = "take that away, and say it where tensors are made: dtype=, device=, model.double()"
             self.note((key, "name"), str(named), rule, mend=mend)
 
-    def parts(self, job: Job) -> None:
+    def components(self, job: Job) -> None:
         """Look at a job of a model, an optimizer, a schedule, a loss and metrics."""
         model = self.built("model", job.model, resolve, nn.Module)
         parameters = _shadows(model) if model is not None else []

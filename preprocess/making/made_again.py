@@ -12,7 +12,7 @@ from preprocess.samples.errors import CorruptLimitError, SampleError
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.ragged import places_in
 
-_PATIENCE = 1.0
+_PATIENCE = 0.25
 """Seconds; a sample that takes longer is not made again."""
 
 

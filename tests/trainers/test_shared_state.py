@@ -151,7 +151,7 @@ def test_what_a_task_keeps_and_nobody_carries_is_told_once() -> None:
 def test_it_is_not_told_where_the_task_says_that_nothing_reads_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConsistencyWarning)
-        train(Noting(scratch=("losses", "mean")))
+        assert train(Noting(scratch=("losses", "mean"))).steps == 6
 
 
 class Averaged(Task):

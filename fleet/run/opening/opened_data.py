@@ -10,6 +10,7 @@ from fleet.run.ranks.runtime import open_datasets
 from fleet.run.ranks.time_limit import time_limit
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SourceError, TransformError
+from preprocess.making.made_again import unlike_samples
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
 
 
-def open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> dict[str, Dataset]:
-    """Open the data sets on the ranks that make samples; the others get none.
+def open_data(
+    world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec
+) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    """Open the data sets on the ranks that make samples; the others get none. Rank 0 also gets what to warn of.
 
     Raises:
         BadInput: on every rank alike, if one of them cannot; not each node need have every file.
     """
-    datasets, error = {}, ""
+    datasets, error, told = {}, "", tuple[str, ...]()
     seconds = spec.resources.timeout
     advice = f"if that really takes so long, raise resources.timeout (now {seconds:g} s)"
     if not cluster.places[world.rank].is_trainer:
@@ -31,13 +34,15 @@ def open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> 
         try:
             with time_limit(world, seconds, late):
                 datasets = open_datasets(spec)
+                if world.rank == COORDINATOR:
+                    told = tuple(text for each in datasets.values() for text in unlike_samples(each, spec.seed))
         except (SourceError, TransformError) as found:
             error = str(found)
     late = f"the preprocessors have not opened the data for {seconds:g} s; {advice}"
     with time_limit(world, seconds + _GRACE_SECONDS, late):
         said_by_all = gather(world, {"error": error})
     _raise_first(cluster, [said["error"] for said in said_by_all])
-    return datasets
+    return datasets, told
 
 
 def _raise_first(cluster: ClusterMap, errors: list[str]) -> None:

@@ -27,7 +27,6 @@ from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_in_words
-from preprocess.making.made_again import unlike_samples
 
 
 def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
@@ -122,8 +121,6 @@ def _warnings(ready: Ready) -> Iterator[str]:
     rank = ready.rank
     yield from rank.warnings
     yield from order_problems(rank.runtime, len(rank.cluster.preprocessors))
-    for dataset in rank.datasets.values():
-        yield from unlike_samples(dataset, rank.runtime.spec.seed)
     if ready.options.reduce == "horovod":
         yield NOT_BIT_FOR_BIT
     wanted, trainers = rank.runtime.spec.resources.trainers, len(rank.cluster.trainers)

@@ -68,7 +68,7 @@ def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
     spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
     with importable([folder, Path.cwd()]):
         cluster = OnePlace.make()
-        datasets = open_data(world, cluster, spec)
+        datasets, _ = open_data(world, cluster, spec)
         runtime = Runtime(spec, facts_of(datasets), None, spec.resources.timeout)
         torch.set_num_threads(spec.resources.threads)
         ties = Ties(world, world, world.Dup(), Board.alone())
