@@ -9,8 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from fleet.spec.misplaced_keys import said_elsewhere
 from fleet.spec.origins import Origins
-from fleet.spec.other_words import said_elsewhere
 from fleet.spec.problem import ABSENT, Path, Problem, listed, nearest
 from fleet.spec.values import MARKS
 

@@ -15,7 +15,16 @@ from typing import Any
 
 from torch import nn
 
-from trainers.repeatable.holders import MISSING, got, is_shared, joined, module_holders, put, shared_holders, split
+from trainers.repeatable.attribute_holders import (
+    MISSING,
+    got,
+    is_shared,
+    joined,
+    module_holders,
+    put,
+    shared_holders,
+    split,
+)
 from trainers.repeatable.own_generators import is_generator
 
 Plain = bool | int | float | str | None

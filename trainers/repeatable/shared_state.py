@@ -24,7 +24,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes, scratch_in
 from trainers.repeatable.process_settings import ProcessSettings
-from trainers.repeatable.uncarried import Uncarried
+from trainers.repeatable.uncarried_state import Uncarried
 from trainers.repeatable.unfit_modules import unfit_modules
 
 CLOSE_LOOKS = 4
@@ -57,7 +57,7 @@ class SharedState:
         scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`),
             beside those that modules name in their own.
         own: gives a digest of the task's own state (see `trainers.task.own_state`).
-        code: what the model is trained with (see `trainers.repeatable.holders`).
+        code: what the model is trained with (see `trainers.repeatable.attribute_holders`).
 
     Raises:
         UntoldState: the model has a module that cannot be trained so (`unfit_modules`).

@@ -15,7 +15,7 @@ from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
 from fleet.spec import EnsembleSpec, SpecTask, importable
 from trainers import Checkpoint, read
-from trainers.repeatable.holders import is_shared
+from trainers.repeatable.attribute_holders import is_shared
 from trainers.repeatable.plain_attributes import Attributes, PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 

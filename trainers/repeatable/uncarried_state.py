@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from trainers.repeatable.attribute_holders import TASK, joined, object_holders, split
 from trainers.repeatable.determinism import ConsistencyWarning
-from trainers.repeatable.holders import TASK, joined, object_holders, split
 
 Outlines = dict[str, object]
 
@@ -23,7 +23,7 @@ class Uncarried:
     Args:
         job: its name.
         model: what it trains; its modules are looked at by others.
-        code: what it is trained with (see `trainers.repeatable.holders`).
+        code: what it is trained with (see `trainers.repeatable.attribute_holders`).
         scratch: names of attributes that nothing reads in a later step.
     """
 
