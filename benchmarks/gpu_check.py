@@ -21,7 +21,7 @@ from benchmarks.gpu.measuring import MODULES, measured
 from benchmarks.gpu.part import ROOT, Given
 from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.machine.standard_error import tell
-from fleet.run_directory.whole_files import make_folder
+from preprocess.files.writing import make_folder
 
 WEIGHTS: Mapping[str, float] = {
     "doctor": 15, "digits": 60, "tests": 90, "steps": 110, "figure-12": 75, "figure-13": 30, "members": 100,

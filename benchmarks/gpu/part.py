@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.rank_processes import end
 from benchmarks.simulated.part import Part
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import write_whole
+from preprocess.files.writing import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 _RESERVE = 0.08

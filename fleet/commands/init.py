@@ -67,9 +67,9 @@ def _check(target: str, files: tuple[Path, ...], force: bool) -> None:
 
 def _write(found: Found, file: Path, parts: Path, target: str) -> None:
     """Write the spec and its parts, and tell what they say."""
-    from fleet.run_directory.whole_files import write_whole
     from fleet.spec.from_script.naming import named_like
     from fleet.spec.from_script.written import spec_of, spec_text
+    from preprocess.files.writing import write_whole
 
     spec = spec_of(found, named_like(file.stem), _resources())
     if found.parts is not None:

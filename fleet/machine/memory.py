@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from preprocess.store.free_memory import GROUPS, OWN, group_memories
+from preprocess.files.memory import GROUPS, OWN, group_memories
 
 
 def usable_memory(groups: Path = GROUPS, own: Path = OWN) -> int:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleet.run_directory.whole_files import naming, write_whole
+from preprocess.files.writing import naming, write_whole
 
 KEY = ("job", "epoch")
 FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")

@@ -10,8 +10,8 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import read_extensions
-from fleet.run_directory.whole_files import write_whole
 from fleet.spec import difference, results_mapping
+from preprocess.files.writing import write_whole
 
 _MOST_SHOWN = 12
 

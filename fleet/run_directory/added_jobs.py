@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.whole_files import make_folder, write_whole
+from preprocess.files.writing import make_folder, write_whole
 
 JobMapping = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.run_directory.journal import read_journal
 from fleet.run_directory.lock import NAME, HeldError, Lock, take
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import make_folder, write_whole
+from preprocess.files.writing import make_folder, write_whole
 
 
 class RunDirectoryError(ValueError):

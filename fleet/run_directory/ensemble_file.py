@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.whole_files import write_whole
+from preprocess.files.writing import write_whole
 
 NAME = "ensemble.json"
 

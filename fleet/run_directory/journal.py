@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fleet.run_directory.line_checks import is_understood
-from fleet.run_directory.whole_files import naming, sync_folder
+from preprocess.files.writing import naming, sync_folder
 
 JournalLine = Mapping[str, Any]
 

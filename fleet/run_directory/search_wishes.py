@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import make_folder, write_whole
+from preprocess.files.writing import make_folder, write_whole
 
 BOUNDS = ("trials", "width", "epochs", "hours")
 """What of a search may be changed."""

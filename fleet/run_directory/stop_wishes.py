@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from fleet.run_directory.lock import NAME, Holder
-from fleet.run_directory.whole_files import make_folder, write_whole
+from preprocess.files.writing import make_folder, write_whole
 
 SECONDS_BETWEEN_LOOKS = 1.0
 

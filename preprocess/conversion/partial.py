@@ -14,6 +14,7 @@ import numpy as np
 
 from preprocess.conversion.block import MadeBlock
 from preprocess.conversion.errors import ConversionError
+from preprocess.files.writing import sync_folder
 from preprocess.samples.layout import Array
 
 
@@ -87,7 +88,7 @@ class Partial:
         """Give the file, complete by now, its name."""
         os.fsync(self._data.fileno())
         os.replace(self.path, destination)
-        _sync_folder(destination.parent)
+        sync_folder(destination.parent)
         self._record_path.unlink()
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class Partial:
         record.truncate()
         record.flush()
         os.fsync(record.fileno())
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
         return record, rows
 
     def _whole_rows(self, body: bytes) -> Array:
@@ -146,11 +147,3 @@ def _locked(path: Path) -> IO[bytes]:
     except OSError:
         pass  # a file system without locks
     return data
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from preprocess.files.memory import memory_to_keep_samples
 from preprocess.making.dataset import Dataset
 from preprocess.making.stores import is_divided
 from preprocess.making.worth import SampleCosts
 from preprocess.samples.order import TRAIN
 from preprocess.sharing.joining import PreparingCosts
 from preprocess.sharing.settings import ServiceSettings
-from preprocess.store.free_memory import memory_to_keep_samples
 from preprocess.store.sample_store import StoreBudget
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from preprocess.store.free_memory import GroupMemory, free_memory, group_memories
+from preprocess.files.memory import GroupMemory, free_memory, group_memories
 
 STAT = {"2": "anon 5\ninactive_file 100\n", "1": "inactive_file 7\ntotal_inactive_file 100\n"}
 

@@ -22,8 +22,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
+from preprocess.files.writing import put_in_place
 from trainers.job.trainer import Trainer
-from trainers.state.checkpoint import put_in_place
 from trainers.step.compute import Compute, Training
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task.task import Batch

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from preprocess.files.writing import make_folder, put_in_place, sync_folder
 from trainers.convergence.best import best_epoch
-from trainers.state.checkpoint import CheckpointError, make_folder, put_in_place, sync_folder
+from trainers.state.checkpoint import CheckpointError
 from trainers.state.seal import is_whole
 
 _PARTIAL = ".partial"

@@ -8,7 +8,6 @@ HDF5 data stands a seal (see `trainers.state.seal`): no torn or flipped byte goe
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from preprocess.files.writing import make_folder, put_in_place
 from trainers.state.seal import Damaged
 from trainers.state.state_file import UnknownFormat, read_state, write_state
 from trainers.state.tree import flatten, unflatten
@@ -246,26 +246,3 @@ def checkpoint_files(folder: Path) -> list[Path]:
     """Return the folder's checkpoints, oldest first."""
     found = [path for path in folder.glob("*.h5") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)])
-
-
-def put_in_place(partial: Path, path: Path) -> None:
-    """Give a whole file its name, and make that last. OSError if it cannot be."""
-    os.replace(partial, path)
-    sync_folder(path.parent)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it; each is on the disk when this returns."""
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in reversed(new):
-        sync_folder(each.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder outlast a power cut."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

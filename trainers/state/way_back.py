@@ -11,8 +11,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from preprocess.files.writing import make_folder, put_in_place
 from trainers.state.best_checkpoint import name_again
-from trainers.state.checkpoint import CheckpointError, checkpoint_files, make_folder, put_in_place
+from trainers.state.checkpoint import CheckpointError, checkpoint_files
 
 _PARTIAL = ".partial"
 

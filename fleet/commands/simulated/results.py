@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fleet.commands.simulated.page import comparison_page
-from fleet.run_directory.whole_files import write_parts, write_whole
 from fleet.simulator.comparing.comparison import Comparison
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.tables.job_table import job_lines
 from fleet.simulator.tables.time_table import device_lines, timeline_lines
+from preprocess.files.writing import write_parts, write_whole
 
 PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.whole_files import write_parts
+from preprocess.files.writing import write_parts
 
 NAME = "status.snapshot"
 LEAST_BYTES = 16 << 20  # of a journal that takes long enough to read

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.run.from_python.attached import Run
 from fleet.run.from_python.process import Process
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import make_folder, write_whole
+from preprocess.files.writing import make_folder, write_whole
 
 if TYPE_CHECKING:
     from fleet.spec import EnsembleSpec

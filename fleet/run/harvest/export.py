@@ -20,8 +20,8 @@ from fleet.run.harvest.members import Member
 from fleet.run.harvest.network import TrainedNetwork
 from fleet.run.harvest.stored import content_digest
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import make_folder, sync_folder, write_whole
 from fleet.spec import EnsembleSpec
+from preprocess.files.writing import make_folder, sync_folder, write_whole
 
 
 @dataclass(frozen=True)

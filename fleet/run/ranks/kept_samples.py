@@ -11,8 +11,8 @@ from fleet.machine.standard_error import tell
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from preprocess import FinishedSamples, Ring, SampleStore, StoreBudget, is_divided, open_stores
+from preprocess.files.memory import memory_to_keep_samples
 from preprocess.making.worth import bytes_of_prepared
-from preprocess.store.free_memory import memory_to_keep_samples
 
 _GIB = 2**30
 _UNASKED = 0.25

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fleet.run_directory.whole_files import write_parts
 from fleet.scheduling.model.arrays import Flags
 from fleet.simulator.traces.columns import FLAGS, MEASURES, TEXTS, WHOLE, JobColumns
 from fleet.simulator.traces.table import TraceTable
 from fleet.simulator.traces.trace import Trace
+from preprocess.files.writing import write_parts
 
 FORMAT = "fleet"
 COLUMNS = ("name", "arrival", "devices")
