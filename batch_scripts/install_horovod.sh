@@ -106,15 +106,17 @@ ask_for_cxx17() {
 
 # Horovod's needs, for its build and afterwards. Those that are there stay, whatever their version.
 install_needs() {
-    local name
+    local name missing=
     for name in cffi cloudpickle packaging psutil pycparser pyyaml setuptools; do
-        "$python" -c "import importlib.metadata as packages; packages.version('$name')" 2>/dev/null || locked "$name"
-    done >"$folder/needs.txt"
-    [ -s "$folder/needs.txt" ] || return 0
+        if ! "$python" -c "import importlib.metadata as packages; packages.version('$name')" 2>/dev/null; then
+            missing+=" $name"
+            locked "$name" >>"$folder/needs.txt"
+        fi
+    done
+    [ -n "$missing" ] || return 0
     "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
-        --requirement "$folder/needs.txt" || fail "what Horovod's build needs could not be installed: $(
-        sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' "$folder/needs.txt" | tr '\n' ' '
-    )"
+        --requirement "$folder/needs.txt" ||
+        fail "what Horovod needs could not be installed:$missing"
 }
 
 build() {
