@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds Horovod for `fleet train --reduce horovod` and `fleet run --reduce horovod`, from its source package on PyPI,
 # against the torch and the MPI of a Python environment. Takes minutes; does nothing where the same build is there.
+# What it fetches has the digests of horovod.lock, which lies beside this script.
 #
 #   batch_scripts/install_horovod.sh [--force] [PYTHON]
 #
@@ -12,12 +13,21 @@
 # HOROVOD_... , MAKEFLAGS go to the build as they are, such as HOROVOD_NCCL_HOME and -j4
 set -euo pipefail
 
-VERSION=0.28.1
-DIGEST=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
-
 fail() {
     echo "install_horovod.sh: $*" >&2
     exit 2
+}
+
+# A package's lines of the lock: its version for each Python, with the digests of its files.
+locked() {
+    sed -n "/^$1==/,/[^\\\\]\$/p" "$lock"
+}
+
+read_lock() {
+    lock="$(cd "$(dirname "$0")" && pwd)/horovod.lock"
+    [ -f "$lock" ] || fail "$lock is missing: it lies beside this script, so copy both"
+    VERSION=$(locked horovod | sed -n 's/^horovod==\([0-9.]*\).*/\1/p')
+    DIGEST=$(locked horovod | sed -n 's/.*--hash=sha256:\([0-9a-f]*\).*/\1/p')
 }
 
 # As a whole path, since the build runs in other folders.
@@ -75,8 +85,9 @@ fetch() {
         [ -f "$HOROVOD_SOURCE" ] || fail "HOROVOD_SOURCE=$HOROVOD_SOURCE: there is no such file"
         cp "$HOROVOD_SOURCE" "$folder/horovod-$VERSION.tar.gz"
     else
-        "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --no-build-isolation \
-            --dest "$folder" "horovod==$VERSION" ||
+        locked horovod >"$folder/source.txt"
+        "$python" -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --no-binary :all: \
+            --no-build-isolation --dest "$folder" --requirement "$folder/source.txt" ||
             fail "horovod $VERSION could not be fetched: fetch its .tar.gz elsewhere and set HOROVOD_SOURCE=FILE"
     fi
     echo "$DIGEST  $folder/horovod-$VERSION.tar.gz" | sha256sum --check --quiet ||
@@ -93,8 +104,22 @@ ask_for_cxx17() {
     done
 }
 
+# Horovod's needs, for its build and afterwards. Those that are there stay, whatever their version.
+install_needs() {
+    local name missing=
+    for name in cffi cloudpickle packaging psutil pycparser pyyaml setuptools; do
+        if ! "$python" -c "import importlib.metadata as packages; packages.version('$name')" 2>/dev/null; then
+            missing+=" $name"
+            locked "$name" >>"$folder/needs.txt"
+        fi
+    done
+    [ -n "$missing" ] || return 0
+    "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+        --requirement "$folder/needs.txt" ||
+        fail "what Horovod needs could not be installed:$missing"
+}
+
 build() {
-    "$python" -m pip install --quiet --disable-pip-version-check cloudpickle cffi psutil pyyaml packaging setuptools
     HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITH_PYTORCH=1 \
         HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
         MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" \
@@ -111,6 +136,7 @@ if [ "${1:-}" = --force ]; then
     shift
 fi
 [ $# -le 1 ] || fail "$# arguments: give at most --force and one PYTHON"
+read_lock
 python=$(choose_python "${1:-}")
 put_environment_first
 check_tools
@@ -127,6 +153,7 @@ trap 'rm -rf "$folder"' EXIT
 source="$folder/horovod-$VERSION"
 echo "building horovod $VERSION with $(command -v mpicxx) for $python; about 4 minutes on 2 cores, told in $log"
 rm -f "$stamp"
+install_needs
 fetch
 ask_for_cxx17
 build

@@ -19,6 +19,7 @@ case "$2" in
     *"import $LACKS"*) exit 1 ;;
     *sys.prefix*) echo "$PREFIX" ;;
     *torch.__version__*) echo "torch 2.13.0" ;;
+    pip) for word; do :; done; echo "$*" >"$PREFIX/asked.txt"; cat "$word" >>"$PREFIX/asked.txt"; exit 1 ;;
 esac
 [ "$1" != - ] || exit "${WORKS:-1}"
 """
@@ -90,6 +91,29 @@ def test_source_has_to_be_there_and_the_right_one(install: Install, tmp_path: Pa
     (tmp_path / "other.tar.gz").write_bytes(b"something else")
     done = install(HOROVOD_SOURCE="other.tar.gz")
     assert done.returncode == 2 and "SHA-256 is not 92a43f5a" in done.stderr, done.stderr
+
+
+def test_what_a_build_lacks_comes_from_the_lock(install: Install, tmp_path: Path) -> None:
+    done = install(lacks="importlib.metadata as packages; packages.version('pyyaml')")
+    assert done.returncode == 2 and "what Horovod needs could not be installed: pyyaml" in done.stderr
+    command, package, *digests = (tmp_path / "asked.txt").read_text().splitlines()
+    assert command.startswith("-m pip install") and "--require-hashes --no-deps --only-binary :all:" in command
+    assert package.startswith("pyyaml==") and len(digests) > 10
+    assert all(line.startswith("    --hash=sha256:") for line in digests)
+
+
+def test_source_is_fetched_from_the_lock(install: Install, tmp_path: Path) -> None:
+    done = install()
+    assert done.returncode == 2 and "horovod 0.28.1 could not be fetched" in done.stderr
+    command, package, digest = (tmp_path / "asked.txt").read_text().splitlines()
+    assert command.startswith("-m pip download") and "--require-hashes --no-deps" in command
+    assert package.startswith("horovod==0.28.1") and digest.startswith("    --hash=sha256:92a43f5a")
+
+
+def test_the_lock_has_to_lie_beside_the_script(tmp_path: Path) -> None:
+    alone = Path(shutil.copy(SCRIPT, tmp_path))
+    done = subprocess.run(["bash", str(alone)], capture_output=True, text=True)
+    assert done.returncode == 2 and f"{tmp_path}/horovod.lock is missing" in done.stderr
 
 
 def test_nothing_is_done_where_the_same_build_works(install: Install, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     checkout = copied_checkout(folder / "checkout")
     here = environment(Path(sys.executable).parent)
-    output_of(blocks("online"), checkout, here)
+    output_of(blocks("online"), checkout, {**here, "TORCH": "cpu"})
     (checkout / "wheelhouse").rename(folder / "wheelhouse")
     return folder
 
