@@ -6,8 +6,8 @@ import re
 
 MASK = "***"
 _NAMES = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET")
-# A password goes up to the last @ of its host's part, or, with a slash in it, to the next @; a port is no password.
-_PASSWORD = re.compile(r"(?<=://)([^:/\s@]*):(?!\d+(?:[/?#]|$))(?:[^/\s]*|[^@\s]*)@")
+# As long as can be: a password may hold a slash, or an @ itself. A port is no password.
+_PASSWORD = re.compile(r"(?<=://)([^:/\s@]*):(?!\d+(?:[/?#]|$))\S*@")
 _PARAMETER = re.compile(r"([?&;])([^=&;\s]+)=([^&;#\s]*)")
 
 
