@@ -10,6 +10,7 @@ from typing import Any
 from fleet.run_directory.journal import read_journal
 from fleet.run_directory.lock import NAME, HeldError, Lock, take
 from fleet.run_directory.strict_json import strict_json
+from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, refuse_laid_links, write_whole
 
 
@@ -55,6 +56,25 @@ class RunDirectory:
 
     def checkpoints(self, job: str) -> Path:
         return self.path / "checkpoints" / job
+
+    def read_spec(self) -> dict[str, Any]:
+        """Return what spec.json says.
+
+        Raises:
+            RunDirectoryError: it is damaged, or cannot be read.
+        """
+        try:
+            content = read_json(self.spec)
+            jobs = content.get("jobs", {})
+            parts = (content, jobs, *jobs.values(), content.get("determinism", {}), content.get("search") or {})
+            if all(isinstance(part, dict) for part in parts):
+                return dict(content)
+            error = "it is no object of objects"
+        except OSError as found:
+            error = str(found.strerror)
+        except (ValueError, AttributeError) as found:
+            error = str(found)
+        raise RunDirectoryError(f"{self.spec}: {error}; bring it back from a copy, or name another directory")
 
     def progress(self) -> tuple[frozenset[str], int]:
         """Something else whenever a job has got on, has failed, or is known to have cost a rank."""
