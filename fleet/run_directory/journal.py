@@ -51,6 +51,7 @@ Listener = Callable[[dict[str, Any]], None]
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 DAMAGED = "damaged_line"  # the key of a warning that stands for a line: its number
 MOST_LINE_BYTES = 16 << 20  # fleet writes no longer line; read whole, one could take the machine's memory
+MOST_SKIPPED_BYTES = 1 << 30  # of one line; where it goes on, all the rest of the file is taken for it
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
@@ -90,12 +91,11 @@ def _lines(path: Path) -> Iterator[bytes]:
         left = os.fstat(file.fileno()).st_size  # what is appended meanwhile is left to the next reader
         while left > 0:
             line = piece = file.readline(min(MOST_LINE_BYTES, left))
-            left -= len(piece)
-            while piece and left > 0 and not piece.endswith(b"\n"):
-                piece = file.readline(min(MOST_LINE_BYTES, left))
-                left -= len(piece)
-            if not piece:
-                left = 0
+            size = len(line)
+            while piece and size < min(left, MOST_SKIPPED_BYTES) and not piece.endswith(b"\n"):
+                piece = file.readline(min(MOST_LINE_BYTES, left - size))
+                size += len(piece)
+            left = left - size if piece.endswith(b"\n") else 0
             yield line.removesuffix(b"\n")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fleet.run_directory.journal import MOST_LINE_BYTES
+from fleet.run_directory.journal import MOST_LINE_BYTES, MOST_SKIPPED_BYTES
 from fleet.run_directory.line_checks import is_understood
 from preprocess.files.reading import open_file
 
@@ -55,10 +55,13 @@ def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _next_line(file: BinaryIO) -> int:
-    """Where the next line begins; 0: nowhere yet."""
+    """Where the next line begins, as far as this is looked for; 0: nowhere yet."""
+    limit = file.tell() + MOST_SKIPPED_BYTES
     while piece := file.readline(_MANY_BYTES):
         if piece.endswith(b"\n"):
             return file.tell()
+        if file.tell() >= limit:
+            return file.seek(0, 2)
     return 0
 
 
