@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+_MOST_DEVICES = 65_536
 
 SpecFile = Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)]
 RunFolder = Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)]
@@ -52,16 +55,19 @@ def cluster_shape(text: str | None) -> tuple[int, ...] | None:
     """The devices of each node: `3x4` is three nodes of four, `4,4,2` names each node's. ValueError for other texts."""
     if text is None:
         return None
-    try:
+    runs: list[tuple[int, int]] = []
+    with suppress(ValueError):
         if "x" in text:
-            nodes, devices = (int(part) for part in text.split("x"))
-            shape = (devices,) * nodes
+            nodes, devices = map(int, text.split("x"))
+            runs = [(nodes, devices)]
         else:
-            shape = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
+            runs = [(1, int(part)) for part in text.split(",")]
+    if not runs or min(map(min, runs)) < 1:
         raise ValueError(
             f"--cluster {text}: nodes x devices of each, such as 3x4, or the devices of each node, such as 4,4,2"
         )
-    return shape
+    if sum(nodes * devices for nodes, devices in runs) > _MOST_DEVICES:
+        raise ValueError(
+            f"--cluster {text}: these are more than {_MOST_DEVICES:,} devices, the most that can be planned"
+        )
+    return tuple(devices for nodes, devices in runs for _ in range(nodes))

@@ -28,3 +28,23 @@ def mendable(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except caught as error:
         end(BAD_INPUT, str(error))
+
+
+@contextmanager
+def files_told() -> Iterator[None]:
+    """End the program where a file is not what it must be, is too large, or cannot be opened: a person can mend that.
+
+    Commands have mends of their own for most of their files; this is for all others.
+    """
+    try:
+        yield
+    except OSError as error:
+        from preprocess.files.memory import NeedsTooMuchMemory
+        from preprocess.files.reading import NotAFile, TooLarge
+        from preprocess.files.writing import LaidByOthers
+
+        if isinstance(error, (NotAFile, TooLarge, LaidByOthers, NeedsTooMuchMemory)):
+            end(BAD_INPUT, f"{error.filename} {error.strerror}")
+        if isinstance(error, PermissionError) and error.filename is not None:
+            end(BAD_INPUT, f"{error.filename}: {error.strerror}")
+        raise

@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+from fleet.commands.ending import files_told
 from fleet.machine.launch.loading import loading
 
 ALONE = (
@@ -18,6 +19,11 @@ torch nor MPI nor the reading of specs."""
 
 def main() -> None:
     """Entry point of the `fleet` command."""
+    with files_told():
+        _run()
+
+
+def _run() -> None:
     if _told(sys.argv[1:]):
         return
     named = next(iter(sys.argv[1:]), "")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from fleet.run.dry_run import DryRun
 
+_MOST_NODES = 2_000  # that are told one by one
+
 
 def plan(
     spec: SpecFile,
@@ -91,7 +93,10 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
         )
     parts += plan.orders
     parts += plan.made
-    parts += [f"shared memory of node {node}: {readable_bytes(size)}" for node, size in plan.shared_memory.items()]
+    memory = list(plan.shared_memory.items())
+    parts += [f"shared memory of node {node}: {readable_bytes(size)}" for node, size in memory[:_MOST_NODES]]
+    if len(memory) > _MOST_NODES:
+        parts.append(f"and of {len(memory) - _MOST_NODES:,} nodes more")
     return parts + [f"problem: {text}" for text in plan.problems]
 
 

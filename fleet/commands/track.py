@@ -64,6 +64,7 @@ def track(
     from fleet.run.harvest.errors import HarvestError
     from fleet.run.harvest.tracked.following import Following
     from fleet.run.harvest.tracked.mlflow_store import MlflowStore
+    from fleet.run_directory.secrets import masked_uri
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -78,7 +79,7 @@ def track(
         look.lock = None  # it goes with the last who knows it
     begun = sum(network.begin is not None for network in run.networks)
     print(f"{run.name} is {run.state}: {begun} of {len(run.networks)} networks have begun")
-    print(f"{store.uri}: {told.runs} runs and {told.points} values are new")
+    print(f"{masked_uri(store.uri)}: {told.runs} runs and {told.points} values are new")
 
 
 @dataclass

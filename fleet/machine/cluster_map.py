@@ -8,7 +8,7 @@ import socket
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,17 +61,17 @@ class ClusterMap:
     places: tuple[Place, ...]
     members: int = 1
 
-    @property
+    @cached_property
     def trainers(self) -> tuple[Place, ...]:
         """Trainer ranks by device index."""
         return tuple(sorted((p for p in self.places if p.device is not None), key=lambda p: p.device or 0))
 
-    @property
+    @cached_property
     def preprocessors(self) -> tuple[Place, ...]:
         """Preprocessor ranks in rank order; the first is the coordinator's."""
         return tuple(p for p in self.places if not p.is_trainer)
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({p.node for p in self.places}))
 
@@ -118,7 +118,14 @@ class ClusterMap:
 
     def ranks_of(self, node: int) -> tuple[int, ...]:
         """The node's ranks, in the order of its communicator."""
-        return tuple(p.rank for p in self.places if p.node == node)
+        return self._ranks.get(node, ())
+
+    @cached_property
+    def _ranks(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for place in self.places:
+            found[place.node].append(place.rank)
+        return {node: tuple(ranks) for node, ranks in found.items()}
 
     def lowest_rank(self, node: int) -> int:
         """The rank that keeps the node's ring: opens its lanes and receives what other nodes made."""
@@ -127,7 +134,8 @@ class ClusterMap:
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""
         ranks = [asdict(p) for p in self.places]
-        nodes = [count for node in self.nodes if (count := sum(p.node == node for p in self.trainers))]
+        counts = Counter(place.node for place in self.trainers)
+        nodes = [counts[node] for node in self.nodes if counts[node]]
         return {"ranks": ranks, "devices_per_node": nodes, "members_per_device": self.members}
 
 
@@ -153,19 +161,21 @@ def roles(world: int, preprocessors: int, nodes: list[int]) -> list[str]:
             f"{preprocessors} preprocessors in {world} ranks leave 0 trainers; "
             f"give at most {world - 1} preprocessors or start at least {preprocessors + 1} ranks"
         )
-    chosen = {COORDINATOR}
-    while len(chosen) < preprocessors:
-        chosen.add(_next_preprocessor(chosen, nodes))
+    chosen = _preprocessors(preprocessors, nodes)
     names = ["preprocessor" if rank in chosen else "trainer" for rank in range(world)]
     names[COORDINATOR] = "coordinator+preprocessor"
     return names
 
 
-def _next_preprocessor(chosen: set[int], nodes: list[int]) -> int:
-    """The first rank of the node that has the fewest preprocessors so far."""
-    made = {node: sum(nodes[rank] == node for rank in chosen) for node in set(nodes)}
-    free = [rank for rank in range(len(nodes)) if rank not in chosen]
-    return min(free, key=lambda rank: (made[nodes[rank]], rank))
+def _preprocessors(count: int, nodes: list[int]) -> set[int]:
+    """Rank 0, then each time the first free rank of the node that has the fewest so far."""
+    made = Counter({nodes[COORDINATOR]: 1})
+    places = []  # (which preprocessor of its node, rank)
+    for rank, node in enumerate(nodes):
+        if rank != COORDINATOR:
+            places.append((made[node], rank))
+            made[node] += 1
+    return {COORDINATOR, *(rank for _, rank in sorted(places)[: max(0, count - 1)])}
 
 
 def discover(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
+from preprocess.files.writing import make_folder, new_file
+
 _VERSION = "brain.Event:2"
 _NUMBERS = count()
 
@@ -35,10 +37,10 @@ class EventFile:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         now = time.time()
         name = f"events.out.tfevents.{int(now):010}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
-        self._records = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115 - lives as long as the job runs
+        self._records = RecordWriter(os.fdopen(new_file(folder / name), "wb"))
         self._put(Event(wall_time=now, file_version=_VERSION))
         self._put(Event(step=purge, file_version=_VERSION))
         self._put(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))

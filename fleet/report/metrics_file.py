@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from preprocess.files.writing import naming, write_whole
+from preprocess.files.memory import check_claim
+from preprocess.files.reading import read_text
+from preprocess.files.writing import naming, open_to_append, put_in_place, write_whole
 
 KEY = ("job", "epoch")
+_MOST_BYTES = 1 << 32
+_GROWTH = 10  # of rows in memory, to what they take in the file
 FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")
 
 
 class MetricsFile:
     """Rows by (job, epoch). A new row is appended; rows that come again or go, and new metrics, write it anew.
 
-    An existing file is gone on with; one that is none of ours is set aside as metrics.csv.old. A torn last row is
-    dropped.
+    An existing file is gone on with; one that is none of ours, or cannot be read, is set aside as metrics.csv.old. A
+    torn last row is dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,8 +71,8 @@ class MetricsFile:
         return f"metrics.{metric}" if metric in (*FIRST, *LAST) else metric
 
     def _append(self, row: Mapping[str, str]) -> None:
-        with naming(self._path), open(self._path, "a", encoding="utf-8", newline="") as file:
-            file.write(self._text([row]))
+        with naming(self._path), open_to_append(self._path) as file:
+            file.write(self._text([row]).encode())
 
     def _text(self, rows: Iterable[Mapping[str, str]]) -> str:
         text = io.StringIO()
@@ -78,15 +82,21 @@ class MetricsFile:
     def _read(self) -> None:
         if not self._path.exists():
             return
-        text = self._path.read_text(encoding="utf-8", errors="replace")
-        rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-        names = rows.fieldnames or ()
-        if tuple(names[: len(FIRST)]) != FIRST or tuple(names[-len(LAST) :]) != LAST:
-            os.replace(self._path, self._path.with_name(f"{self._path.name}.old"))
+        try:
+            check_claim(self._path, _GROWTH * self._path.stat().st_size)
+            text = read_text(self._path, _MOST_BYTES, errors="replace")
+            rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+            names = rows.fieldnames or ()
+            if tuple(names[: len(FIRST)]) != FIRST or tuple(names[-len(LAST) :]) != LAST:
+                raise csv.Error("other columns")
+            for row in rows:
+                if None not in row and None not in row.values():
+                    self._rows[row["job"], row["epoch"]] = dict(row)
+        except (OSError, csv.Error):
+            self._rows.clear()
+            with suppress(OSError):  # then it is replaced, or a warning says that it cannot be
+                put_in_place(self._path, self._path.with_name(f"{self._path.name}.old"))
             return
         self._metrics = list(names[len(FIRST) : -len(LAST)])
-        for row in rows:
-            if None not in row and None not in row.values():
-                self._rows[row["job"], row["epoch"]] = dict(row)
         if not text.endswith("\n"):
             self._write()

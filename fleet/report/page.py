@@ -37,8 +37,12 @@ from preprocess.files.writing import write_whole
 JOURNAL, REPORT = "journal.jsonl", "report.html"
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `run_dir`/report.html from `run_dir`/journal.jsonl and return its path; needs no network to be read.
+def write_report(run_dir: Path, page: Path | None = None) -> Path:
+    """Write a page from `run_dir`/journal.jsonl and return its path; needs no network to be read.
+
+    Args:
+        run_dir: the run's directory.
+        page: where it goes; None: `run_dir`/report.html.
 
     Raises:
         FileNotFoundError: if the directory holds no journal.
@@ -50,7 +54,7 @@ def write_report(run_dir: Path) -> Path:
             f"{run_dir} holds no {JOURNAL}, so there is nothing to report. "
             "Give the directory of a run (--out of fleet run, or runs/NAME)."
         )
-    page = Path(run_dir) / REPORT
+    page = page or Path(run_dir) / REPORT
     searched = read_searched(Path(run_dir))
     write_whole(page, render(read_history(journal), Path(run_dir).resolve().name, searched))
     return page

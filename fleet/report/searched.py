@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fleet.report import wording
@@ -10,6 +9,7 @@ from fleet.run_directory.journal import read_journal
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
 from fleet.search.searched import Searched
+from preprocess.files.reading import read_json
 
 
 def read_searched(run_dir: Path) -> Searched | None:
@@ -19,7 +19,7 @@ def read_searched(run_dir: Path) -> Searched | None:
         run_dir: the run's directory.
     """
     try:
-        kept = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))
+        kept = read_json(run_dir / "spec.json")
         if not kept.get("search"):
             return None
         told = journalled(read_journal(run_dir / "journal.jsonl"))

@@ -8,15 +8,19 @@ from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.number_ranges import ranges
 from fleet.report.terminal import plain_table
 
+_MOST_ROWS = 2_000
+
 
 def binding_table(cluster: ClusterMap) -> Table:
-    """One row a rank: node, host, role, device, cores."""
+    """One row a rank: node, host, role, device, cores; of very many ranks the first."""
     shared = f": up to {cluster.members} trainers share a device" if cluster.members > 1 else ""
     table = plain_table(f"binding{shared}")
     for column in ("rank", "node", "host", "role", "device", "cores"):
         table.add_column(column, no_wrap=True)
-    for place in cluster.places:
+    for place in cluster.places[:_MOST_ROWS]:
         table.add_row(*_row(cluster, place))
+    if len(cluster.places) > _MOST_ROWS:
+        table.caption = f"and {len(cluster.places) - _MOST_ROWS:,} ranks more"
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ def _kept(out: Path) -> dict[str, Any]:
     """What the run that has begun in this directory wrote down of its spec; nothing, if none has."""
     directory = RunDirectory(out)
     begun = directory.spec.exists() and directory.journal.exists()
-    return json.loads(directory.spec.read_text()) if begun else {}
+    return directory.read_spec() if begun else {}
 
 
 def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:

@@ -24,7 +24,7 @@ def keep_to_spec(directory: RunDirectory, runtime: Runtime) -> None:
     """
     mine, float32 = _mapping(directory, runtime), runtime.spec.determinism.float32
     if directory.spec.exists() and directory.journal.exists():
-        theirs = {"rehearsal": False, **json.loads(directory.spec.read_text())}  # the first runs could be none
+        theirs = {"rehearsal": False, **directory.read_spec()}  # the first runs could be none
         # In what older runs multiply, their checkpoints alone say.
         theirs["determinism"] = {**float32, **theirs.get("determinism", {})}
         differs = [str(found) for found in difference(theirs, mine)]

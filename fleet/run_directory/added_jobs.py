@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from preprocess.files.reading import NotAFile, TooLarge, read_json, read_text
 from preprocess.files.writing import make_folder, write_whole
 
+_MOST_BYTES = 4 << 20  # of a job, and of what is said of one
 JobMapping = Mapping[str, Any]
 
 
@@ -69,7 +71,7 @@ class AddedJobs:
     def decision(self, name: str) -> tuple[bool, str] | None:
         """Whether a job's deadline is promised, and if not, why; None as long as nobody has said it."""
         try:
-            told = json.loads(self._decision(name).read_text())
+            told = read_json(self._decision(name), _MOST_BYTES)
             return bool(told["promised"]), str(told["why"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -108,7 +110,7 @@ class AddedJobs:
     def verdict(self, name: str) -> str | None:
         """What became of an offer: "" if it was taken, the reason if it was refused, None if nobody has looked yet."""
         if self._refused(name).exists():
-            return self._refused(name).read_text().strip()
+            return read_text(self._refused(name), _MOST_BYTES, errors="replace").strip()
         return None if self._offered(name).exists() else ""
 
     def _write(self, kind: str, job: JobMapping) -> None:
@@ -131,8 +133,8 @@ class AddedJobs:
 
 def _read(path: Path) -> JobMapping | None:
     try:
-        job = json.loads(path.read_text())
-    except (FileNotFoundError, IsADirectoryError, PermissionError, ValueError, RecursionError):
+        job = read_json(path, _MOST_BYTES)
+    except (FileNotFoundError, NotAFile, TooLarge, PermissionError, ValueError):
         return None
     good = isinstance(job, dict) and job.get("name") == path.stem and _arrives(job.get("arrival", 0.0))
     return job if good else None

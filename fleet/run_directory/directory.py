@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from fleet.run_directory.journal import read_journal
 from fleet.run_directory.lock import NAME, HeldError, Lock, take
 from fleet.run_directory.strict_json import strict_json
-from preprocess.files.writing import make_folder, write_whole
+from preprocess.files.reading import read_json
+from preprocess.files.writing import make_folder, refuse_laid_links, write_whole
 
 
 class RunDirectoryError(ValueError):
@@ -55,6 +57,25 @@ class RunDirectory:
     def checkpoints(self, job: str) -> Path:
         return self.path / "checkpoints" / job
 
+    def read_spec(self) -> dict[str, Any]:
+        """Return what spec.json says.
+
+        Raises:
+            RunDirectoryError: it is damaged, or cannot be read.
+        """
+        try:
+            content = read_json(self.spec)
+            jobs = content.get("jobs", {})
+            parts = (content, jobs, *jobs.values(), content.get("determinism", {}), content.get("search") or {})
+            if all(isinstance(part, dict) for part in parts):
+                return dict(content)
+            error = "it is no object of objects"
+        except OSError as found:
+            error = str(found.strerror)
+        except (ValueError, AttributeError) as found:
+            error = str(found)
+        raise RunDirectoryError(f"{self.spec}: {error}; bring it back from a copy, or name another directory")
+
     def progress(self) -> tuple[frozenset[str], int]:
         """Something else whenever a job has got on, has failed, or is known to have cost a rank."""
         saved = frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
@@ -75,17 +96,21 @@ class RunDirectory:
 
         Raises:
             DirectoryHeldError: if another run holds it.
-            RunDirectoryError: if it cannot be written.
+            RunDirectoryError: if it cannot be written, or somebody laid links there.
         """
         out = f"--out {self.path}"
         try:
             make_folder(self.path)
+            for entry in os.scandir(self.path):
+                if entry.is_symlink():
+                    refuse_laid_links(entry.path)
             self._lock = take(self.path / NAME, patience, lambda text: tell(f"{out}: {text}"), stop)
         except HeldError as error:
             mend = "wait for its end and run the same command again, or name another directory"
             raise DirectoryHeldError(f"{out}: {error}; {mend}") from error
         except OSError as error:
-            raise RunDirectoryError(f"{out}: {error.strerror}; name a directory that can be written") from error
+            where = "" if error.filename in (None, str(self.path)) else f"{error.filename}: "
+            raise RunDirectoryError(f"{out}: {where}{error.strerror}; name a directory that can be written") from error
 
     def renew(self) -> None:
         """Say that the run that holds the lock still lives.

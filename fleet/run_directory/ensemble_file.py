@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from preprocess.files.reading import read_json
 from preprocess.files.writing import write_whole
 
 NAME = "ensemble.json"
@@ -35,7 +36,7 @@ class EnsembleFile:
     def read(cls, directory: Path) -> EnsembleFile | None:
         """Return the directory's file; None if there is none that can be read."""
         try:
-            content = json.loads((directory / NAME).read_text())
+            content = read_json(directory / NAME)
             lengths = {key: (train, held_out) for key, (train, held_out) in content["lengths"].items()}
             return cls(content["folder"], content["spec"], lengths)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

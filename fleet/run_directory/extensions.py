@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from preprocess.files.reading import read_json
 from preprocess.files.writing import write_whole
 
 NAME = "extended.json"
@@ -49,7 +50,7 @@ def read_extensions(directory: Path) -> dict[str, Extension]:
         ValueError: it is damaged.
     """
     try:
-        content = json.loads((directory / NAME).read_text())
+        content = read_json(directory / NAME)
     except (FileNotFoundError, NotADirectoryError):  # a directory that cannot be is told where it is made
         return {}
     try:

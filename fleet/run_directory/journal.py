@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fleet.run_directory.line_checks import is_understood
-from preprocess.files.writing import naming, sync_folder
+from preprocess.files.reading import open_file
+from preprocess.files.writing import naming, open_to_append, sync_folder
 
 JournalLine = Mapping[str, Any]
 
@@ -49,21 +50,22 @@ Listener = Callable[[dict[str, Any]], None]
 # The last key of a line: the checksum of the line without it. Lines of older runs have none.
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 DAMAGED = "damaged_line"  # the key of a warning that stands for a line: its number
+MOST_LINE_BYTES = 16 << 20  # fleet writes no longer line; read whole, one could take the machine's memory
+MOST_SKIPPED_BYTES = 1 << 30  # of one line; where it goes on, all the rest of the file is taken for it
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of `path` in order; a missing file has none.
+    """Yield the events of `path` in order, as it is when the first is asked for; a missing file has none.
 
     The last line of a session that was killed may be torn, and is no event. In place of any other line that is not as
-    it was written stands a `warning` that has its number, from 1, as DAMAGED.
+    it was written, or has more than MOST_LINE_BYTES, stands a `warning` that has its number, from 1, as DAMAGED.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return
     last: dict[str, Any] = {}
     torn = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line:
             continue
         event = _event(line)
@@ -73,10 +75,28 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
         if event is not None:
             last = event
             yield event
-        elif line.endswith(b"}"):
+        elif line.endswith(b"}") or len(line) == MOST_LINE_BYTES:
             yield _warning(number, last)
         else:
             torn = number
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines without their ends; of one that is too long, the first MOST_LINE_BYTES."""
+    try:
+        file = open_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with file:
+        left = os.fstat(file.fileno()).st_size  # what is appended meanwhile is left to the next reader
+        while left > 0:
+            line = piece = file.readline(min(MOST_LINE_BYTES, left))
+            size = len(line)
+            while piece and size < min(left, MOST_SKIPPED_BYTES) and not piece.endswith(b"\n"):
+                piece = file.readline(min(MOST_LINE_BYTES, left - size))
+                size += len(piece)
+            left = left - size if piece.endswith(b"\n") else 0
+            yield line.removesuffix(b"\n")
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
@@ -116,6 +136,7 @@ class Journal:
         self._offset = last_second(path) if path else 0.0
         self._origin = clock()
         self._listeners: list[Listener] = []
+        self._path = path or Path()
         self._file = _open_after_torn_line(path) if path else None
 
     def seconds(self) -> float:
@@ -136,7 +157,7 @@ class Journal:
         record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
         if self._file is not None:
             line = _as_json(record)
-            with naming(Path(self._file.name)):
+            with naming(self._path):
                 self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
                 self._file.flush()
                 if event in DURABLE:
@@ -159,11 +180,17 @@ class Journal:
 
 def _open_after_torn_line(path: Path) -> BinaryIO:
     """Open for appending. A killed session may have left half a line: end it, so that it spoils no event of ours."""
-    file = open(path, "ab")  # noqa: SIM115 - lives as long as the run
-    if file.tell() > 0 and not path.read_bytes().endswith(b"\n"):
+    file = open_to_append(path)
+    if file.tell() > 0 and not _ends_a_line(path):
         file.write(b"\n")
     sync_folder(path.parent)
     return file
+
+
+def _ends_a_line(path: Path) -> bool:
+    with open_file(path) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def _as_json(record: JournalLine) -> bytes:

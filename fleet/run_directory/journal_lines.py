@@ -11,7 +11,11 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from fleet.run_directory.journal import MOST_LINE_BYTES, MOST_SKIPPED_BYTES
+from fleet.run_directory.line_checks import is_understood
+from preprocess.files.reading import open_file
 
 _MANY_BYTES = 1 << 22
 _SEAL = b',"crc":"'
@@ -19,15 +23,17 @@ _SEAL_BYTES = len(b',"crc":"01234567"}')
 _JOB = re.compile(rb'"job":"((?:[^"\\]|\\.)*)"')
 
 
-def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Yield the whole lines of a file from `offset` on, many at once, and where these begin; half a line is left out.
+def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the whole lines of a file from `offset` on, many at once, and where these begin and end.
 
-    A file that is shorter than `offset` by now is none that was read before: all its lines are new.
+    Half a line is left out. A line of more than MOST_LINE_BYTES is not read: no bytes stand for it. A file that is
+    shorter than `offset` by now is none that was read before: all its lines are new.
 
     Raises:
         FileNotFoundError: there is no such file.
+        OSError: it is no regular file, or cannot be read.
     """
-    with open(path, "rb", buffering=0) as file:
+    with open_file(path) as file:
         if file.seek(0, 2) < offset:
             offset = 0
         size = _MANY_BYTES
@@ -35,15 +41,32 @@ def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
             file.seek(offset)
             content = file.read(size)
             whole = content.rfind(b"\n") + 1
+            end = offset + whole
             if whole:
-                yield content[:whole], offset
+                yield content[:whole], offset, end
             elif len(content) < size:
                 return
-            offset, size = offset + whole, _MANY_BYTES if whole else 2 * size
+            elif size >= MOST_LINE_BYTES:
+                end = _next_line(file)
+                if not end:
+                    return
+                yield b"", offset, end
+            offset, size = end, _MANY_BYTES if end > offset else 2 * size
+
+
+def _next_line(file: BinaryIO) -> int:
+    """Where the next line begins, as far as this is looked for; 0: nowhere yet."""
+    limit = file.tell() + MOST_SKIPPED_BYTES
+    while piece := file.readline(_MANY_BYTES):
+        if piece.endswith(b"\n"):
+            return file.tell()
+        if file.tell() >= limit:
+            return file.seek(0, 2)
+    return 0
 
 
 def event_of(line: bytes) -> Mapping[str, Any] | None:
-    """A line taken apart; None if it is not as it was written."""
+    """A line taken apart; None if it is not as it was written, or another version's."""
     if line[-_SEAL_BYTES:].startswith(_SEAL):
         content = line[:-_SEAL_BYTES] + b"}"
         if b"%08x" % zlib.crc32(content) != line[-10:-2]:
@@ -54,7 +77,7 @@ def event_of(line: bytes) -> Mapping[str, Any] | None:
         event = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+    return event if isinstance(event, dict) and "event" in event and is_understood(event) else None
 
 
 def job_of(line: bytes) -> bytes:
@@ -83,4 +106,7 @@ def devices_of(line: bytes) -> tuple[int, ...]:
 
 def job_name(job: bytes) -> str:
     """The name of a job that `job_of` told."""
-    return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))
+    try:
+        return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))
+    except ValueError:  # fleet writes no such name
+        return job.decode(errors="replace")

@@ -12,6 +12,8 @@ from typing import Any
 Check = Callable[[Any], bool]
 
 _MOST = 2**53  # whole numbers up to here are exact as floats, too
+_MOST_DEVICES = 1_000_000  # of a run, as of a spec: readers have lists of so many
+_MOST_WORKERS = 65_536
 
 
 def is_understood(event: Mapping[str, Any]) -> bool:
@@ -35,6 +37,19 @@ def _whole(value: Any) -> bool:
 
 def _positive(value: Any) -> bool:
     return _whole(value) and value > 0
+
+
+def _device(value: Any) -> bool:
+    return _whole(value) and value < _MOST_DEVICES
+
+
+def _workers(value: Any) -> bool:
+    return _positive(value) and value <= _MOST_WORKERS
+
+
+def _shape(value: Any) -> bool:
+    """Whether it is the devices of each node."""
+    return _list(_whole)(value) and sum(value) <= _MOST_DEVICES
 
 
 def _number(value: Any) -> bool:
@@ -75,7 +90,7 @@ def _numbered(check: Check) -> Check:
 
 
 def _measured(value: Any) -> bool:
-    return _numbered(_rate)(value) and bool(value) and all(int(count) > 0 for count in value)
+    return _numbered(_rate)(value) and bool(value) and all(0 < int(count) <= _MOST_DEVICES for count in value)
 
 
 def _course(value: Any) -> bool:
@@ -113,7 +128,8 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("members_per_device", "working", "available", "lent"), _whole),
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
     **dict.fromkeys(("parameter_bytes", "search_seed"), _or_null(_whole)),
-    **dict.fromkeys(("virtual_workers", "batch_size"), _or_null(_positive)),
+    "virtual_workers": _or_null(_workers),
+    "batch_size": _or_null(_positive),
     **dict.fromkeys(("seconds", "rate", "deaf", "start"), _number),
     **dict.fromkeys(
         ("demand", "arrival", "learning_rate", "bound_seconds", "end", "due", "end_seconds"), _or_null(_number)
@@ -122,7 +138,9 @@ _CHECKS: dict[str, Check] = {
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream", "part"), _or_null(_text)),
-    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
+    **dict.fromkeys(("devices", "ranks"), _list(_device)),
+    **dict.fromkeys(("shares", "kept"), _list(_whole)),
+    "devices_per_node": _shape,
     **dict.fromkeys(("trainers", "prepared_by"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds", "ensemble"), _named(_number)),
@@ -134,7 +152,7 @@ _CHECKS: dict[str, Check] = {
     "limit": _text,
     "courses": _courses,
     "fits": _named(_positive),
-    "allocation": _named(_list(_whole)),
+    "allocation": _named(_list(_device)),
     "measured": _measured,
     "kinds": _named(_measured),
     "fitted": _list(_number),
@@ -154,7 +172,7 @@ _OF_KIND: dict[str, Check] = {
     "energy.jobs": _named(_finite),
     "energy.idle": _finite,
     "energy.sources": _list(_text),
-    "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
+    "epoch.devices": lambda value: _list(_device)(value) and bool(value),
     **dict.fromkeys(("checkpoint.best", "best.best"), _or_null(_best)),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
     **dict.fromkeys(("search.trial", "search.start", "search.time", "result.trial"), _whole),

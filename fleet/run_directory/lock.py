@@ -1,7 +1,10 @@
 """The lock of a run directory: one run at a time writes there.
 
-The kernel's lock of the file goes with its process, and comes first. A file system may have none, or give it on each
-node anew: so the holder also writes into the file who it is, and renews that as long as it lives.
+The kernel's lock goes with its process, and comes first. It lies on a file of its own, `.lock.held`, which is there
+while the lock is held, and which only those can open who may write it: the others could hold a start up by a lock for
+reading. A file system may have no such locks, or give them on each node anew: so the holder also writes into `.lock`
+who it is, for everybody to read, and renews that as long as it lives. Older versions of fleet lock `.lock` itself; they
+are known by what they write there.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import fcntl
 import json
 import os
 import socket
+import struct
 import time
 import weakref
 from collections.abc import Callable
@@ -20,12 +24,20 @@ from typing import BinaryIO
 
 import psutil
 
+from preprocess.files.reading import read_json
+from preprocess.files.writing import open_in_place, open_to_append
+
 NAME = ".lock"
+HELD = ".held"  # what the name of the file has in addition that bears the kernel's lock
 BEAT_SECONDS = 10.0
 SILENT_SECONDS = 45.0  # that a holder on another node may let pass without renewing its record
 _POLL_SECONDS = 0.5
 _CLOCK_SECONDS = 3.0  # by which the start of one process seems to move when the node's clock is set
 _RECORD_BYTES = 512  # always the same, so that a record replaces the one before
+_HELD_MODE = 0o622  # less umask's bits: who may not write it has no way in
+_MOST_RECORD_BYTES = 1 << 16
+_FLOCK = "hhqqi4x"  # struct flock of Linux on 64 bits: type, whence, start, length, process
+_WHOLE = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class HeldError(Exception):
@@ -60,9 +72,13 @@ class Holder:
     def read(cls, path: Path) -> Holder | None:
         """Who the file says holds the lock; None if it names nobody."""
         try:
-            return cls(**json.loads(path.read_bytes()))
+            found = cls(**read_json(path, _MOST_RECORD_BYTES))
         except (OSError, ValueError, TypeError):
             return None
+        texts, numbers = (found.host, found.boot), (found.pid, found.started, found.namespace, found.beat)
+        good = all(isinstance(text, str) and text.isprintable() for text in texts)
+        good = good and all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+        return found if good and 0 < found.pid < 1 << 31 else None
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -109,12 +125,21 @@ class LockWatch:
 
 
 class Lock:
-    """A lock that this process holds, until it ends or forgets it."""
+    """A lock that this process holds, until it ends or forgets it.
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file, self._own = path, file, Holder.own()
-        _write(file, self._own)
-        weakref.finalize(self, _release, path, file, self._own)
+    Args:
+        path: where the record is written.
+        held: bears the kernel's lock, where there is one; closed at the end.
+
+    Raises:
+        OSError: the record cannot be written.
+    """
+
+    def __init__(self, path: Path, held: BinaryIO) -> None:
+        self._path, self._own = path, Holder.own()
+        self._file = _open_record(path)
+        _write(self._file, self._own)
+        weakref.finalize(self, _release, path, self._file, held, self._own)
 
     def renew(self) -> None:
         """Say that this process still lives.
@@ -140,7 +165,7 @@ def take(
     """Take a lock.
 
     Args:
-        path: its file; made if there is none.
+        path: the file of its record; made if there is none.
         patience: seconds to wait for a run that holds it.
         tell: is told once that this waits, and for whom.
         stop: whether to wait no more.
@@ -148,35 +173,87 @@ def take(
 
     Raises:
         HeldError: another run held it all the time.
-        OSError: the file cannot be opened or written.
+        OSError: a file cannot be opened or written, or was laid there by somebody.
     """
-    file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)
     watch, end, told = LockWatch(path, clock), clock() + patience, False
-    while (held := _held(file, watch)) is not None:
+    while isinstance(held := _tried(path, watch), str):
         if clock() >= end or stop():
-            file.close()
             raise HeldError(held)
         if not told:
             tell(f"{held}; waiting for its end, {patience:g} s at most")
         told = True
         time.sleep(min(_POLL_SECONDS, max(0.0, end - clock())))
-    return Lock(path, file)
-
-
-def _held(file: BinaryIO, watch: LockWatch) -> str | None:
-    """Say who holds the lock; None: nobody, or this process by now."""
-    holder = watch.holder()
-    who = f" ({holder})" if holder else ""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return f"another run is writing there now{who}"
+        return Lock(path, held)
+    except BaseException:
+        with held:
+            _take_away(held, path)
+        raise
+
+
+def _tried(path: Path, watch: LockWatch) -> BinaryIO | str:
+    """The file with the kernel's lock, if this process has the lock by now; else, who holds it."""
+    while True:
+        file = open_to_append(_held(path), _HELD_MODE)
+        locked = _locked(file)
+        if locked is False or _is_there(file, _held(path)):
+            break
+        file.close()
+    holder = watch.holder()  # read when the lock is had: who leaves it has taken its name away by then
+    if holder is None and locked is not False:
+        return file
+    # Whatever the file system, among processes of one node its locks hold; but older versions have another one.
+    if (
+        holder is not None
+        and locked
+        and holder.boot == _boot()
+        and (not holder.lives() or holder.is_same(Holder.own()))
+    ):
+        return file
+    who = holder or _unnamed(file, _held(path))
+    file.close()
+    return f"another run is writing there now ({who})"
+
+
+def _held(path: Path) -> Path:
+    return path.with_name(f"{path.name}{HELD}")
+
+
+def _locked(file: BinaryIO) -> bool | None:
+    """Lock the file for as long as it is open; whether no other has; None: the file system has no such locks."""
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WHOLE)
+    except (BlockingIOError, PermissionError):
+        return False
     except OSError:
-        pass  # this file system has no locks: the record alone tells
-    else:
-        if holder is not None and holder.boot == _boot():
-            return None  # whatever the file system, among processes of one node its locks hold
-    return f"another run is writing there now{who}" if holder else None
+        return None
+    return True
+
+
+def _is_there(file: BinaryIO, path: Path) -> bool:
+    """Whether the file bears its name still: who held it before may have taken it away."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except OSError:
+        return False
+
+
+def _unnamed(file: BinaryIO, path: Path) -> str:
+    """A holder that wrote no record: it has just come or goes, or is none of fleet's."""
+    with suppress(OSError):
+        kind, *_, process = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE))
+        if kind != fcntl.F_UNLCK and process > 0:
+            return f"process {process}, which has locked {path}"
+    return f"a process that has locked {path} and has not written who it is; fuser {path} tells"
+
+
+def _open_record(path: Path) -> BinaryIO:
+    """The record of an owner who let nobody else of the group write it is replaced: the lock is this process's."""
+    try:
+        return open_in_place(path)
+    except PermissionError:
+        os.unlink(path)
+        return open_in_place(path)
 
 
 def _write(file: BinaryIO, holder: Holder) -> None:
@@ -184,12 +261,21 @@ def _write(file: BinaryIO, holder: Holder) -> None:
     os.fsync(file.fileno())
 
 
-def _release(path: Path, file: BinaryIO, own: Holder) -> None:
+def _release(path: Path, file: BinaryIO, held: BinaryIO, own: Holder) -> None:
     """Let nobody wait for this process; a fork of it leaves the lock alone."""
-    with suppress(OSError), file:
+    with suppress(OSError), held, file:
         found = Holder.read(path)
-        if own.pid == os.getpid() and found is not None and found.is_same(own):
+        if own.pid != os.getpid() or not (found is None or found.is_same(own)):
+            return
+        if found is not None:
             os.ftruncate(file.fileno(), 0)
+        _take_away(held, path)
+
+
+def _take_away(held: BinaryIO, path: Path) -> None:
+    """Take the locked file away while it is locked: who waits for it sees that, and makes another."""
+    if _is_there(held, _held(path)):
+        os.unlink(_held(path))
 
 
 def _namespace() -> int:
@@ -203,5 +289,5 @@ def _namespace() -> int:
 def _boot() -> str:
     """The id of this node's start; empty where there is none."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from preprocess.files.writing import write_whole
+from preprocess.files.reading import read_json
+from preprocess.files.writing import make_folder, write_whole
 
 
 class ProfileError(ValueError):
@@ -72,7 +73,7 @@ class RateProfile:
             text = json.dumps(asdict(self), indent=1)
         except (TypeError, ValueError) as error:
             raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, text)
 
     @classmethod
@@ -90,8 +91,7 @@ class RateProfile:
     @classmethod
     def _read(cls, path: Path) -> RateProfile:
         try:
-            content = json.loads(path.read_text())
-            return cls._of(content)
+            return cls._of(read_json(path))
         except OSError as error:
             raise ProfileError(f"{path}: {error.strerror}; `fleet profile SPEC --out {path}` makes one") from error
         except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:

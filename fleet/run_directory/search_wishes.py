@@ -8,7 +8,6 @@ taken away: the journal says what rank 0 has taken in, and when in virtual time.
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 import time
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleet.run_directory.strict_json import strict_json
+from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, write_whole
 
 BOUNDS = ("trials", "width", "epochs", "hours")
 """What of a search may be changed."""
+_MOST_BYTES = 4 << 20  # of a wish, and of a trial's values
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ def _folders(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> dict[str, Any] | None:
     """What a file says; None where it is not there yet, or says nothing."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        found = read_json(path, _MOST_BYTES)
+    except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -18,9 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from fleet.run_directory.lock import NAME, Holder
+from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, write_whole
 
 SECONDS_BETWEEN_LOOKS = 1.0
+_MOST_BYTES = 1 << 16  # of a wish
 
 
 class StopWishes:
@@ -68,7 +70,7 @@ class StopWishes:
         self._looked_for_run = self._clock()
         own = Holder.read(self._lock)
         try:
-            wish = json.loads(self._run.read_text())
+            wish = read_json(self._run, _MOST_BYTES)
             if own is None or not own.is_same(Holder(**wish["holder"])):
                 return ""
             self._run.unlink(missing_ok=True)

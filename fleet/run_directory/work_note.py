@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
+
+from preprocess.files.reading import read_bytes, read_text
+from preprocess.files.writing import open_to_append
 
 _GONE = "gone"
+_MOST_BYTES = 1 << 20  # of a note, with Python's stack
 _OTHERS_FAULT = ("Bus error", "uncorrectable ECC", "uncorrectable NVLink")
 """Shared memory or a file that has no room; a GPU's memory or link that fails."""
 
@@ -48,7 +52,7 @@ class WorkNote:
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._path = _path(folder, rank)
-        self._file: int | None = None
+        self._file: BinaryIO | None = None
 
     @contextmanager
     def of(self, job: str) -> Iterator[None]:
@@ -56,22 +60,23 @@ class WorkNote:
         with suppress(OSError):
             if self._file is None:
                 self._path.parent.mkdir(exist_ok=True)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o666)
+                self._file = open_to_append(self._path)
+                os.ftruncate(self._file.fileno(), 0)
                 faulthandler.enable(self._file, all_threads=False)
-            os.write(self._file, job.encode(errors="replace") + b"\n")
+            os.write(self._file.fileno(), job.encode(errors="replace") + b"\n")
         try:
             yield
         finally:
             if self._file is not None:
                 with suppress(OSError):
-                    os.ftruncate(self._file, 0)
+                    os.ftruncate(self._file.fileno(), 0)
 
     def end_process(self, job: str, cause: str) -> NoReturn:
         """End the process now, as if the job's code had crashed it; the first line of `cause` says why."""
         with self.of(job):
             if self._file is not None:
                 with suppress(OSError):
-                    os.write(self._file, cause.encode(errors="replace"))
+                    os.write(self._file.fileno(), cause.encode(errors="replace"))
             os.kill(os.getpid(), signal.SIGKILL)
             raise AssertionError("the signal cannot be ignored")
 
@@ -79,7 +84,7 @@ class WorkNote:
         """The process ends in good order."""
         if self._file is not None:
             faulthandler.disable()
-            os.close(self._file)
+            self._file.close()
             _remove(self._path)
             with suppress(OSError):  # others are there
                 self._path.parent.rmdir()
@@ -89,8 +94,9 @@ def mark_gone(folder: Path, ranks: Iterable[int]) -> None:
     """Note that the processes of these ranks are gone: what they worked at may have ended them."""
     for path in [_path(folder, rank) for rank in ranks]:
         with suppress(OSError):
-            if path.read_bytes().count(b"\n") == 1:
-                path.write_bytes(path.read_bytes() + _GONE.encode())
+            if read_bytes(path, _MOST_BYTES).count(b"\n") == 1:
+                with open_to_append(path) as file:
+                    file.write(_GONE.encode())
 
 
 def take_deaths(folder: Path, ranks: Iterable[int] | None = None) -> list[Death]:
@@ -107,14 +113,15 @@ def take_deaths(folder: Path, ranks: Iterable[int] | None = None) -> list[Death]
 
 def _taken(path: Path) -> Death | None:
     try:
-        job, _, text = path.read_text(errors="replace").partition("\n")
-    except OSError:
+        rank = int(path.stem.removeprefix("rank-"))
+        job, _, text = read_text(path, _MOST_BYTES, errors="replace").partition("\n")
+    except (OSError, ValueError):
         return None
     _remove(path)
     if not job or not text:
         return None
     unknown = text == _GONE or any(fault in text for fault in _OTHERS_FAULT)
-    return Death(int(path.stem.removeprefix("rank-")), job, "" if unknown else text)
+    return Death(rank, job, "" if unknown else text)
 
 
 def _remove(path: Path) -> None:

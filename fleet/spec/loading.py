@@ -10,6 +10,7 @@ from typing import Any
 from fleet.spec.document import Document, parse
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
+from preprocess.files.reading import NotAFile, TooLarge, read_bytes
 
 LARGEST_FILE = 16 * 2**20  # bytes
 
@@ -76,22 +77,18 @@ def _of_jobs(document: Document, name: str) -> Document:
 
 
 def _text(name: str) -> str:
-    file = pathlib.Path(name)
     try:
-        if not file.is_file():
-            raise SpecError([_not_a_file(file)], name)
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            rule = f"the file has {size:,} bytes, more than {LARGEST_FILE:,}"
-            raise SpecError([Problem("", ABSENT, rule, mend="use grids, samples and defaults")], name)
-        return file.read_bytes().decode("utf-8-sig")
+        return read_bytes(name, LARGEST_FILE).decode("utf-8-sig")
+    except TooLarge as error:
+        rule = f"the file {error.strerror}"
+        raise SpecError([Problem("", ABSENT, rule, mend="use grids, samples and defaults")], name) from None
+    except (NotAFile, FileNotFoundError, NotADirectoryError):
+        raise SpecError([_not_a_file(pathlib.Path(name))], name) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         rule = f"the file is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}"
         raise SpecError([Problem("", ABSENT, rule, mend="save it as UTF-8", line=line)], name) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, SpecError):
-            raise
         rule = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError([Problem("", ABSENT, rule, mend="check its permissions and its name")], name) from None
 

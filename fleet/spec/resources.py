@@ -9,7 +9,7 @@ from pydantic import Field, Strict, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.prices import PriceCourse
-from fleet.spec.values import LARGEST_COUNT, Count, Device, Name, NotNegative, Positive, Section, Text, numbers_of
+from fleet.spec.values import MOST_RANKS, Count, Device, Name, NotNegative, Positive, Ranks, Section, Text, numbers_of
 
 
 class Store(Section):
@@ -56,13 +56,13 @@ class Energy(Section):
 class Resources(Section):
     """What a run may use of the machine. Nothing here changes a result."""
 
-    trainers: Count | None = Field(
+    trainers: Ranks | None = Field(
         default=None,
         description="Trainer ranks, one for each device; null: as many as there are devices, times members_per_device.",
         examples=[3],
     )
-    preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
-    preparing_trainers: Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)] = Field(
+    preprocessors: Ranks = Field(default=1, description="Preprocessor ranks.", examples=[1])
+    preparing_trainers: Annotated[int, Strict(), Field(ge=0, le=MOST_RANKS)] = Field(
         default=0,
         description="Most trainers that prepare samples at the same time, as further preprocessors: of those that have "
         "no network, where the networks train faster than samples come. They train again as soon as a network gets "
@@ -83,7 +83,7 @@ class Resources(Section):
         description="`auto` (an accelerator if there is one), `cpu`, or a torch device type such as `cuda`.",
         examples=["cpu"],
     )
-    members_per_device: Count = Field(
+    members_per_device: Ranks = Field(
         default=1,
         description="Trainers that may share an accelerator, each with its part of the memory; CPUs are never shared.",
         examples=[4],

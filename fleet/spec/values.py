@@ -29,6 +29,7 @@ MOST_JOBS = 100_000  # of a spec, with all that its grids and samples make
 MOST_BLOCKS = 1000  # of one drawn list
 MOST_DRAWN = 2_000_000  # values of all samples of a spec
 MOST_DEVICES = 1_000_000
+MOST_RANKS = 65_536  # of one run: those of the largest machines
 MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
@@ -102,6 +103,7 @@ Text = Annotated[str, Strict(), Field(min_length=1)]
 Integer = Annotated[int, Strict(), Field(ge=-(2**53), le=2**53)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
 Device = Annotated[int, Strict(), Field(ge=0, lt=MOST_DEVICES)]
+Ranks = Annotated[int, Strict(), Field(ge=1, le=MOST_RANKS)]
 Workers = Annotated[int, Strict(), Field(ge=1, le=65_536)]
 WorkersOrAuto = Annotated[
     Workers,

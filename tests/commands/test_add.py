@@ -69,11 +69,11 @@ def test_a_run_that_goes_on_takes_it_in(kept: Path, call: Callable[..., Result])
 def test_looking_whether_a_run_goes_on_keeps_no_start_out(
     kept: Path, call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locked(file: object, operation: int) -> None:
+    def locked(file: object, operation: int, argument: bytes) -> None:
         raise AssertionError("a start at this moment would find the directory locked")
 
     with going_on(kept, lambda added, job: added.take({**job, "arrival": 3.0})), monkeypatch.context() as patch:
-        patch.setattr(fcntl, "flock", locked)
+        patch.setattr(fcntl, "fcntl", locked)
         ended = call("add", kept, job_file("extra"))
     assert (ended.exit_code, ended.stdout) == (0, "extra: taken in\n"), ended.output
 

@@ -173,7 +173,10 @@ def test_a_run_that_goes_on_tells_who_trains_where_and_until_when(few: Path, tmp
     ],
 )
 def test_states_of_a_run_that_is_written(tmp_path: Path, events: list[str], state: str) -> None:
-    written(tmp_path, [{"t": 1.0, "unix": 1e9, "event": event, "status": "done"} for event in events])
+    written(
+        tmp_path,
+        [{"t": 1.0, "unix": 1e9, "event": event, "status": "done", "overhead_seconds": {}} for event in events],
+    )
     directory = RunDirectory(tmp_path)
     directory.open()
     assert look(tmp_path).state == state

@@ -12,7 +12,7 @@ from fleet.simulator.comparing.comparison import Comparison
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.tables.job_table import job_lines
 from fleet.simulator.tables.time_table import device_lines, timeline_lines
-from preprocess.files.writing import write_parts, write_whole
+from preprocess.files.writing import make_folder, write_parts, write_whole
 
 PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
 
@@ -43,7 +43,7 @@ def write_folder(
     Raises:
         OSError: a file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     cases = comparison.cases
     write_whole(folder / FIGURES, json.dumps(comparison_json(comparison, outcomes), indent=1) + "\n")
     write_jobs(folder / JOBS, comparison, outcomes)

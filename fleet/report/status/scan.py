@@ -95,11 +95,14 @@ class JournalScan:
         Raises:
             FileNotFoundError: there is none.
         """
-        for lines, begin in new_lines(journal, self.offset):
+        for lines, begin, end in new_lines(journal, self.offset):
             if begin < self.offset:  # another file by now
                 vars(self).update(vars(JournalScan()))
-            self.take(lines)
-            self.offset = begin + len(lines)
+            if lines:
+                self.take(lines)
+            else:
+                self.damaged += 1
+            self.offset = end
 
     def take(self, lines: bytes) -> None:
         """Take in whole lines."""
@@ -107,19 +110,19 @@ class JournalScan:
         for found in _TOLD.finditer(lines):
             kind, name = found.groups()
             at = found.start()
-            start = lines.rfind(b"\n", 0, at) + 1
-            if at - start > _HEAD_BYTES:  # it stands in a text
+            start = lines.rfind(b"\n", max(0, at - _HEAD_BYTES - 1), at) + 1
+            if not start <= at <= start + _HEAD_BYTES:  # it stands in a text
                 continue
             if kind == b"epoch" and name:
                 epochs[name] = start
             else:
                 line = lines[start : lines.find(b"\n", at)]
                 if kind == b"session":
-                    self._see_last(lines[:start])
+                    self._see_last(lines, start)
                 self._take_line(kind, job_of(line) if name is None else name, line, start)
         for name, start in epochs.items():
             self._job(name).epoch = lines[start : lines.find(b"\n", start)]
-        self._see_last(lines)
+        self._see_last(lines, len(lines))
 
     def _take_line(self, kind: bytes, name: bytes, line: bytes, start: int) -> None:
         if kind in _KEPT:
@@ -132,12 +135,13 @@ class JournalScan:
         elif kind in _FOLDED:
             self._fold(line, start)
 
-    def _see_last(self, lines: bytes) -> None:
-        at = lines.rfind(b'"event":"planned"')
+    def _see_last(self, lines: bytes, end: int) -> None:
+        """Take in the last line before a place, and the session's last plan before it."""
+        at = lines.rfind(b'"event":"planned"', max(0, self._session_at), end)
         if at > self._session_at:
             self.plan = lines[lines.rfind(b"\n", 0, at) + 1 : lines.find(b"\n", at)]
         self._session_at = -1
-        last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 : -1]
+        last = lines[lines.rfind(b"\n", 0, max(0, end - 1)) + 1 : max(0, end - 1)]
         event = event_of(last) if last else None
         if event is not None:
             self.last = str(event["event"])

@@ -46,7 +46,7 @@ def status_view(standing: RunStanding, most_rows: int | None = None) -> Renderab
 
 
 def _title(standing: RunStanding) -> str:
-    return wording.printable(f"{standing.name or standing.directory} {STATES[standing.state]}")
+    return wording.printable(f"{standing.name or standing.directory} {STATES.get(standing.state, standing.state)}")
 
 
 def _lines(standing: RunStanding) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.run_directory.energy_totals import EnergyTotals
+from preprocess.files.reading import MOST_JSON_BYTES, open_file, read_bytes
 from preprocess.files.writing import write_parts
 
 NAME = "status.snapshot"
@@ -59,7 +60,7 @@ def write_snapshot(journal: Path, scan: JournalScan) -> None:
 def read_snapshot(journal: Path) -> JournalScan | None:
     """Return what the snapshot beside a journal says of it; None: there is none, or it is of no use."""
     try:
-        seal, _, content = journal.with_name(NAME).read_bytes().partition(b"\n")
+        seal, _, content = read_bytes(journal.with_name(NAME), MOST_JSON_BYTES).partition(b"\n")
         if int(seal, 16) != zlib.crc32(content):
             return None
         told = json.loads(content)
@@ -73,7 +74,7 @@ def read_snapshot(journal: Path) -> JournalScan | None:
 def _tail(journal: Path, offset: int) -> str:
     """The checksum of the bytes before a place; "" if there are no such."""
     size = min(_TAIL_BYTES, offset)
-    with open(journal, "rb") as file:
+    with open_file(journal) as file:
         file.seek(offset - size)
         found = file.read(size)
     return f"{zlib.crc32(found):08x}" if len(found) == size else ""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from fleet.machine.standard_error import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
+from preprocess.files.reading import read_text
+from preprocess.files.writing import write_whole
 from trainers import messages
 from trainers.reduce import overlap
 
@@ -19,6 +21,7 @@ PART = 0.9  # of the time-out after which a rank that waits in vain gives up: th
 _LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
 _WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(overlap.__file__))
+_MOST_BYTES = 1 << 20  # of a stack
 _GRACE_SECONDS = 0.25  # for a rank to speak for itself
 
 
@@ -105,7 +108,7 @@ def _say(folder: Path, rank: int, text: str) -> None:
     tell(text, end="")
     with suppress(OSError):
         folder.mkdir(exist_ok=True)
-        _file(folder, rank).write_text(text)
+        write_whole(_file(folder, rank), text)
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -115,7 +118,8 @@ def _file(folder: Path, rank: int) -> Path:
 def forget_stacks(folder: Path) -> None:
     """Delete the stacks that an earlier session has left."""
     for path in folder.glob("rank-*.txt"):
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
 
 
 def waits_for_others(stack: str) -> bool:
@@ -127,6 +131,6 @@ def stuck_ranks(folder: Path) -> dict[int, str]:
     """What the watchdogs of a run have written and not taken back, by rank; empty if all ranks move."""
     found = {}
     for path in folder.glob("rank-*.txt"):
-        with suppress(OSError):
-            found[int(path.stem.removeprefix("rank-"))] = path.read_text()
+        with suppress(OSError, ValueError):
+            found[int(path.stem.removeprefix("rank-"))] = read_text(path, _MOST_BYTES, errors="replace")
     return dict(sorted(found.items()))

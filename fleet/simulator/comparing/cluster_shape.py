@@ -6,7 +6,7 @@ import re
 
 from fleet.scheduling.model.cluster import Cluster
 
-_MOST = 10_000_000
+_MOST = 1_000_000
 """Devices beyond which a shape is taken for a slip of the pen."""
 _PART = re.compile(r"(?:(\d+)\s*[xX*]\s*)?(\d+)(?:\s*:\s*([A-Za-z][\w.-]*))?")
 _WAYS = "NODESxDEVICES, such as 16x8; with kinds 8x4:v100,4x4:p100; or the devices of each node, such as 4,4,2"

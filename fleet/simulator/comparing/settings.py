@@ -51,7 +51,10 @@ def number(name: str, value: object) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} is {value!r}; it must be a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is a number with too many digits; write it as 1e30") from None
 
 
 def _as_number(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from fleet.simulator.rates.sia_rates import SiaRates
 from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
 from fleet.simulator.traces.problem import advice_on
 from fleet.simulator.traces.run_journal import JOURNAL
+from preprocess.files.reading import read_json
 
 RUN = "run.json"
 _EXAMPLE = "jobs=1000,gap=30"
@@ -195,7 +195,7 @@ def cluster_of_run(run: Path) -> Cluster:
 def run_itself(run: Path) -> str | None:
     """What became of the run, in a line; None where it has not ended."""
     try:
-        told = json.loads((run / RUN).read_text(encoding="utf-8"))
+        told = read_json(run / RUN)
         ended = f"policy {told['policy']}, {told['status']} after {float(told['wall_seconds']):.1f} s"
         return f"the run itself: {ended}, start and profiling included"
     except (OSError, ValueError, KeyError, TypeError):

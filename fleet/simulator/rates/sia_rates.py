@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from fleet.simulator.rates.pollux_rates import (
 from fleet.simulator.rates.rates import UnknownRate, unknown
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
+from preprocess.files.reading import read_json
 
 PLACEMENTS, SCALABILITY, CONSTANTS = "placements-{}.csv", "scalability-{}.csv", "config.json"
 DEFAULT_RESTART = 30.0
@@ -242,9 +242,9 @@ def _read_constants(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     for file in (folder / CONSTANTS, folder.resolve().parent / CONSTANTS):
         if file.is_file():
             try:
-                told: Mapping[str, Mapping[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["apps"]
+                told: Mapping[str, Mapping[str, Any]] = read_json(file)["apps"]
                 return told
-            except (ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 raise TraceError.of(file, f"it is no JSON with `apps` ({error})", "mend it or remove it") from None
     return {}
 

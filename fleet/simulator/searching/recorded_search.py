@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.run_journal import JOURNAL, read_run
 from fleet.spec import SearchSpec
+from preprocess.files.reading import read_json
 
 _LEARNS_NOTHING = ("random", "grid", "qmc")
 
@@ -131,7 +131,7 @@ def read_search(run: Path) -> RecordedSearch:
         raise TraceError.of(run, f"there is no run: {JOURNAL} is missing or empty", "name the --out of a `fleet run`")
     told = journalled(lines)
     try:
-        kept = json.loads((run / "spec.json").read_text(encoding="utf-8"))
+        kept = read_json(run / "spec.json")
         section = section_of(kept, told)
     except (OSError, ValueError) as error:
         raise TraceError.of(run, f"its spec cannot be read: {error}", "name the directory of a whole run") from error

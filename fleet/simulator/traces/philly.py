@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import TraceTable, as_date
+from fleet.simulator.traces.table import GROWTH, MOST_BYTES, TraceTable, as_date
 from fleet.simulator.traces.trace import Trace
+from preprocess.files.memory import check_claim
+from preprocess.files.reading import read_json
 
 FORMAT = "philly"
 LOG_FORMAT = "philly-log"
@@ -82,10 +83,11 @@ def _first(table: TraceTable, names: Iterable[str]) -> str | None:
 
 def _entries(path: Path) -> list[Any]:
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        check_claim(path, GROWTH * path.stat().st_size)
+        entries = read_json(path, MOST_BYTES)
     except OSError as error:
         raise TraceError.of(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise TraceError.of(path, f"this is no JSON: {error}", "name a cluster_job_log, or a .csv file") from error
     if not isinstance(entries, list) or not entries:
         raise TraceError.of(path, "a cluster_job_log is a JSON list of jobs, and this is none", "name one")

@@ -15,6 +15,7 @@ from fleet.simulator.traces.draws import MeasuredRates, chosen, generator, model
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "synthetic"
+_MOST_JOBS, _MOST_DEVICES = 2_000_000, 1_000_000
 SIZES: Mapping[int, float] = {1: 0.83, 2: 0.03, 4: 0.03, 8: 0.10, 16: 0.01}
 """Devices and their share of the jobs, as in the trace generator of pkusys/ElasticFlow."""
 
@@ -54,7 +55,7 @@ class Synthetic:
     with_deadline: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self.jobs >= 1, "jobs", self.jobs, "1 or more")
+        _check(1 <= self.jobs <= _MOST_JOBS, "jobs", self.jobs, f"between 1 and {_MOST_JOBS:,}")
         for name in ("gap", "duration"):
             value = getattr(self, name)
             _check(math.isfinite(value) and value > 0, name, value, "above 0, and finite")
@@ -64,7 +65,8 @@ class Synthetic:
         _check(0 <= self.spread < 20, "spread", self.spread, "0 or more, and below 20")
         _check(0 <= self.tightness[0] <= self.tightness[1] < math.inf, "tightness", self.tightness, "0 <= low <= high")
         _check(0 <= self.with_deadline <= 1, "with_deadline", self.with_deadline, "between 0 and 1")
-        _check(all(size >= 1 for size in self.sizes), "sizes", dict(self.sizes), "of 1 device or more each")
+        right = all(1 <= size <= _MOST_DEVICES for size in self.sizes)
+        _check(right, "sizes", dict(self.sizes), f"of 1 device or more each, and {_MOST_DEVICES:,} at most")
         for weights in (self.sizes, {"": 1.0} if self.mix is None else self.mix):
             right = min(weights.values(), default=0) >= 0 and 0 < sum(weights.values()) < math.inf
             _check(right, "weights", dict(weights), "0 or more each, and not all 0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,11 +19,17 @@ import numpy.typing as npt
 from fleet.scheduling.model.arrays import Flags, Floats
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.spec.moments import moment, unix_seconds
+from preprocess.files.memory import check_claim
+from preprocess.files.reading import open_file
 
 WHOLE_LIMIT = 2**53
 """Counts from here on are not exact as floating-point numbers."""
 
 _ROWS_AT_ONCE = 10_000
+_MOST_COLUMNS = 1_000
+MOST_BYTES = 1 << 32
+GROWTH = 10
+"""What a file takes in memory, to what it has on the disk."""
 
 
 class CsvReader(Protocol):
@@ -175,8 +183,11 @@ def read_table(path: Path) -> TraceTable:
         TraceError: it cannot be read, is empty or not comma-separated text, or a row has more cells than the header.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            table = _read(str(path), csv.reader(file))
+        with open_file(path) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            check_claim(path, GROWTH * size)
+            with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
+                table = _read(str(path), csv.reader(file))
     except OSError as error:
         raise TraceError.of(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -196,6 +207,9 @@ def _read(file: str, reader: CsvReader) -> TraceTable:
     lines = _filled(reader)
     _, header = next(lines, (1, []))
     names = [name.strip() for name in header]
+    if len(names) > _MOST_COLUMNS:  # rows may be shorter than the header, and take as much memory
+        rule = f"the first line names {len(names):,} columns; a table has {_MOST_COLUMNS:,} at most"
+        raise TraceError([TraceProblem(file, rule, "keep those that are read", 1)])
     table = TraceTable(file, {name: [] for name in names}, [])
     table.problems += [_repeated(file, name) for name in table.columns if names.count(name) > 1]
     if len(names) == 1 and "\0" not in names[0]:

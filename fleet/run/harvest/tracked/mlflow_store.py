@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.tracked.facts import Point, TrackedEnsemble, TrackedRun
+from fleet.run_directory.secrets import masked_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -223,10 +224,8 @@ def _mendable(uri: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        raise StoreError(
-            f"MLflow's store {uri}: {str(error).splitlines()[0]}; mend that, or name another by --uri"
-        ) from error
+        told = masked_uri(f"MLflow's store {uri}: {str(error).splitlines()[0]}")
+        raise StoreError(f"{told}; mend that, or name another by --uri") from error
     except OSError as error:
-        raise StoreError(
-            f"MLflow's store {uri}: {error.strerror or error}; make room, or name another by --uri"
-        ) from error
+        told = masked_uri(f"MLflow's store {uri}: {error.strerror or error}")
+        raise StoreError(f"{told}; make room, or name another by --uri") from error
