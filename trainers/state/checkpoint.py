@@ -2,9 +2,9 @@
 
 A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
 one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
-name only when it is complete and on the disk: a new random name, digests, fsync, rename, fsync of the folder. Behind the
-HDF5 data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen. Who reads a checkpoint need
-not trust who wrote it: nothing in it runs, all it holds lies in it, and no memory is taken that its bytes do not fill.
+name only when it is complete and on the disk: random name, digests, fsync, rename, fsync of the folder. Behind the HDF5
+data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen. Who reads a checkpoint need not
+trust who wrote it: nothing in it runs, all it holds lies in it, and no memory is taken that its bytes do not fill.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise CheckpointError(path, "no such file", _NAME_ONE) from error
     except NotAFile as error:
-        raise CheckpointError(path, error.strerror, _NAME_ONE) from error
+        raise CheckpointError(path, str(error.strerror), _NAME_ONE) from error
     except NeedsTooMuchMemory as error:
-        raise CheckpointError(path, error.strerror, _MEND) from error
+        raise CheckpointError(path, str(error.strerror), _MEND) from error
     except Damaged as error:
         raise damaged(path) from error
     except UnknownFormat as error:

@@ -182,13 +182,12 @@ def _arrays_in(hdf5: Any, size: int) -> dict[str, StoredArray]:
     addresses; if together they are larger than the file; or if something has two names.
     """
     found: dict[str, StoredArray] = {}
-    seen, left = set(), size
+    seen: set[int] = set()
+    left = size
     waiting = [("", hdf5.id)]
     while waiting:
         above, group = waiting.pop()
-        links: list[tuple[bytes, int]] = []
-        group.links.iterate(lambda name, link: links.append((name, link.type)), info=True)
-        for name, kind in links:
+        for name, kind in _links_of(group):
             path = f"{above}/{name.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
                 raise ValueError(f"{path} points elsewhere, which no checkpoint does")
@@ -207,6 +206,13 @@ def _arrays_in(hdf5: Any, size: int) -> dict[str, StoredArray]:
     return found
 
 
+def _links_of(group: Any) -> list[tuple[bytes, int]]:
+    """The names in a group, each with the kind of its link; none is followed."""
+    found: list[tuple[bytes, int]] = []
+    group.links.iterate(lambda name, link: found.append((name, link.type)), info=True)
+    return found
+
+
 def _place_of(dataset: Any, path: str) -> StoredArray:
     if not isinstance(dataset, h5py.h5d.DatasetID):
         raise ValueError(f"{path} is no array")
@@ -215,8 +221,8 @@ def _place_of(dataset: Any, path: str) -> StoredArray:
         raise ValueError(f"{path} points elsewhere, which no checkpoint does")
     if stored.get_layout() != h5py.h5d.CONTIGUOUS or stored.get_nfilters() or dtype.hasobject:
         raise ValueError(f"{path} is packed, in pieces or made of addresses, as no array of a checkpoint is")
-    place = StoredArray(dtype, dataset.shape, dataset.get_offset() or 0)
-    if place.size and not place.offset:
+    place = StoredArray(dtype, dataset.shape or (), dataset.get_offset() or 0)
+    if dataset.shape is None or (place.size and not place.offset):
         raise ValueError(f"{path} has no bytes in the file")
     return place
 
