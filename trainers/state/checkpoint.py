@@ -40,6 +40,7 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "order_seed": (int, type(None)),
     "job": str,
 }
+_PLAIN = (bool, int, float, str, type(None))
 _OPTIONAL = frozenset({"parts", "task_state", "batches", "order_seed"})
 
 
@@ -203,12 +204,14 @@ def _check_contents(saved: Checkpoint) -> None:
     """Raise ValueError, or another error of Python's, unless what the fields hold can be that."""
     counts = [getattr(saved, name) for name in ["seed", "virtual_workers", "batch_size", "epoch", "step", "steps"]]
     buckets, used, ranks = saved.layout["buckets"], saved.layout["used"], range(saved.virtual_workers)
+    attributes = [worker.get("attributes", {}) for worker in saved.workers]
     laid_out = [index for bucket in buckets for index in bucket]
     holds = {
         "counts": all(0 <= count < 2**63 for count in counts),
         "parameters": all(isinstance(value, Tensor) for value in saved.parameters.values()),
         "virtual workers": [worker["rank"] for worker in saved.workers] == list(ranks),
         "buffers": all(isinstance(value, Tensor) for worker in saved.workers for value in worker["buffers"].values()),
+        "attributes": all(type(value) in _PLAIN for own in attributes for value in own.values()),
         "layout of buckets": sorted(laid_out) == list(range(len(laid_out))) and all(buckets),
         "used parameters": used is None or [type(use) for use in used] == [bool] * len(laid_out),
         "history": all(isinstance(value, (int, float)) for metrics in saved.history for value in metrics.values()),
