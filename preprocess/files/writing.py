@@ -218,6 +218,12 @@ def refuse_laid_links(folder: str | os.PathLike[str]) -> None:
         raise LaidByOthers(place, text)
 
 
+def cause(error: OSError) -> str:
+    """Return why a file cannot be written, for a sentence that names it: of a laid link on the way, that one's name."""
+    why = error.strerror or str(error)
+    return f"{error.filename} {why}" if isinstance(error, LaidByOthers) else why
+
+
 @contextmanager
 def naming(path: str | os.PathLike[str], partial: Path | None = None) -> Iterator[None]:
     """Let an error of the system name the file, where it names none (as of a write or a sync) or the partial one."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocess.files.writing import PARTIAL, make_folder, name_again
+from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
 from trainers.convergence.best import best_epoch
 from trainers.state.checkpoint import CheckpointError
 from trainers.state.seal import is_whole
@@ -51,7 +51,7 @@ def keep_best(folder: Path, epoch: int) -> None:
         make_folder(kept.parent)
         name_again(folder / kept.name, kept)
     except OSError as error:
-        wrong = f"cannot be kept as the best: {error.strerror or error}"
+        wrong = f"cannot be kept as the best: {cause(error)}"
         mend = "make room, or take `best` away from `checkpoints`; checkpoints written before are intact"
         raise CheckpointError(kept, wrong, mend) from error
 

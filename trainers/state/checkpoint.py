@@ -20,9 +20,9 @@ from torch import Tensor
 
 from preprocess.files.memory import NeedsTooMuchMemory
 from preprocess.files.reading import NotAFile
-from preprocess.files.writing import PARTIAL, make_folder, partial_name, put_in_place
+from preprocess.files.writing import PARTIAL, cause, make_folder, partial_name, put_in_place
 from trainers.state.seal import Damaged
-from trainers.state.state_file import UnknownFormat, read_state, write_state
+from trainers.state.state_file import Outline, UnknownFormat, read_outline, read_state, write_state
 from trainers.state.tree import flatten, unflatten
 
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
@@ -143,7 +143,7 @@ def put(path: Path, write_to: Callable[[Path], str]) -> Saved:
     except OSError as error:
         raise CheckpointError(
             path,
-            f"cannot be written: {error.strerror or error}",
+            f"cannot be written: {cause(error)}",
             "make room or choose another folder; checkpoints written before are intact",
         ) from error
     finally:
@@ -156,6 +156,12 @@ def read(path: Path | str) -> Checkpoint:
     path = Path(path)
     with reading(path):
         return _decoded(unflatten(*read_state(path)))
+
+
+def outline(path: Path) -> Outline:
+    """Return what a checkpoint's file tells of its arrays, which are not verified. CheckpointError as of `read`."""
+    with reading(path):
+        return read_outline(path)
 
 
 @contextmanager

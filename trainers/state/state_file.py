@@ -59,8 +59,8 @@ def write_state(path: Path, structure: str, arrays: Mapping[str, np.ndarray]) ->
     FileExistsError: something bears that name. Other OSErrors: it cannot be written.
     """
     check_text(len(structure), "tree")
-    with _RecordingFile(new_file(path), "r+") as file:
-        with _hdf5(file, "w") as hdf5:
+    with RecordingFile(new_file(path), "r+") as file:
+        with hdf5_in(file, "w") as hdf5:
             hdf5.attrs["format"] = _FORMAT
             places = _put_arrays(hdf5.create_group("state"), arrays)
             digest, text = _put_structure(hdf5, structure, places)
@@ -74,13 +74,13 @@ def copy_state(
 ) -> str:
     """As `write_state`, with the arrays `kept` taken over from another file. Damaged if they are not as written."""
     check_text(len(structure), "tree")
-    with open_sealed(source) as other, _RecordingFile(new_file(path), "r+") as file:
+    with open_sealed(source) as other, RecordingFile(new_file(path), "r+") as file:
         index = index_of(other)
         if index is None:
             raise Damaged
         _copy(other, file, index.end)
         places = {name: index.arrays[name] for name in kept}
-        with _hdf5(file, "r+") as hdf5:
+        with hdf5_in(file, "r+") as hdf5:
             _arrays_in(hdf5, index.end)  # what is deleted and made here is so in this file
             for name in index.arrays.keys() - kept:
                 del hdf5["state"][name.lstrip("/")]
@@ -245,8 +245,8 @@ def _digest_of_content(structure: str, places: Mapping[str, StoredArray]) -> str
     return digest.hexdigest()
 
 
-class _RecordingFile(io.FileIO):
-    """A file that keeps the first error of what changes it and goes on as if all were well.
+class RecordingFile(io.FileIO):
+    """A file for HDF5 that keeps the first error of what changes it and goes on as if all were well.
 
     HDF5 cannot close a file that it cannot change; so the error waits until HDF5 is done, and no file descriptor leaks.
     """
@@ -277,8 +277,8 @@ class _RecordingFile(io.FileIO):
 
 
 @contextmanager
-def _hdf5(file: _RecordingFile, mode: str) -> Iterator[Any]:
-    """HDF5 in a file; the file's first error is raised once HDF5 is done with it."""
+def hdf5_in(file: RecordingFile, mode: str) -> Iterator[Any]:
+    """HDF5 in a file, to be read and written; the file's first error is raised once HDF5 is done with it."""
     try:
         with h5py.File(file, mode) as hdf5:
             yield hdf5
@@ -305,12 +305,12 @@ def _put_structure(hdf5: Any, structure: str, places: Mapping[str, StoredArray])
     return digest, (dataset.id.get_offset(), text.size)
 
 
-def _seal(file: _RecordingFile, places: Mapping[str, StoredArray], structure: tuple[int, int]) -> None:
+def _seal(file: RecordingFile, places: Mapping[str, StoredArray], structure: tuple[int, int]) -> None:
     write_seal(file, Index(places, structure, file.seek(0, io.SEEK_END)))
     file.tell_error()
 
 
-def _copy(source: io.FileIO, file: _RecordingFile, size: int) -> None:
+def _copy(source: io.FileIO, file: RecordingFile, size: int) -> None:
     """Copy the first bytes of a file into an empty one, which the file system may do by itself."""
     done = 0
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from preprocess.files.writing import PARTIAL, make_folder, name_again
+from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
 from trainers.state.checkpoint import CheckpointError, checkpoint_files
 
 
@@ -70,5 +70,5 @@ def way_back(folder: Path, epoch: int) -> Path:
 
 
 def _unkept(kept: Path, error: OSError) -> CheckpointError:
-    wrong = f"cannot be kept, or gone back to: {error.strerror or error}"
+    wrong = f"cannot be kept, or gone back to: {cause(error)}"
     return CheckpointError(kept, wrong, "make room, or start the run again")

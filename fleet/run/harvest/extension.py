@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fleet.run.harvest.members import Member, read_members
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
+from preprocess.files.reading import read_json
 from trainers import Checkpoint, Stop, converged, latest_good
 
 
@@ -55,8 +55,13 @@ def _known(directory: Path) -> dict[str, Extension]:
 
 
 def _check_rehearsal(directory: Path) -> None:
-    spec = RunDirectory(directory).spec
-    if spec.is_file() and json.loads(spec.read_text()).get("rehearsal"):
+    try:
+        told = read_json(RunDirectory(directory).spec)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise HarvestError(f"{RunDirectory(directory).spec} cannot be read: {error}; remove it") from error
+    if isinstance(told, dict) and told.get("rehearsal"):
         raise HarvestError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
 
 
