@@ -9,6 +9,7 @@ import typer
 
 from fleet.commands.arguments import RunFolder, Trust
 from fleet.commands.ending import mendable
+from fleet.report.wording import printable
 
 PROGRAM = ".pt2"
 
@@ -67,7 +68,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
     network = read_network(member, members.spec, which)
     is_best = which == "best" and member.kept is not None and network.path == member.kept.path
     values = network.checkpoint.history[-1] if network.checkpoint.history and not network.checkpoint.step else {}
-    told = ", ".join(f"{metric} {value:.6g}" for metric, value in values.items())
+    told = ", ".join(f"{printable(metric)} {value:.6g}" for metric, value in values.items())
     what = f"the {'best' if is_best else 'last'} checkpoint, epoch {network.checkpoint.epoch}"
     print(f"{name}: {what}: {told or 'no metrics'}")
     if weights is not None:

@@ -213,18 +213,23 @@ def _check_contents(saved: Checkpoint) -> None:
     attributes = [worker.get("attributes", {}) for worker in saved.workers]
     laid_out = [index for bucket in buckets for index in bucket]
     holds = {
-        "counts": all(0 <= count < 2**63 for count in counts),
+        "counts": all(0 <= count < 2**63 for count in counts) and saved.virtual_workers > 0,
         "parameters": all(isinstance(value, Tensor) for value in saved.parameters.values()),
         "virtual workers": [worker["rank"] for worker in saved.workers] == list(ranks),
         "buffers": all(isinstance(value, Tensor) for worker in saved.workers for value in worker["buffers"].values()),
-        "attributes": all(type(value) in _PLAIN for own in attributes for value in own.values()),
+        "attributes": all(type(value) in _PLAIN for own in attributes for value in own.values())
+        and all(isinstance(name, str) for own in attributes for name in own),
         "layout of buckets": sorted(laid_out) == list(range(len(laid_out))) and all(buckets),
         "used parameters": used is None or [type(use) for use in used] == [bool] * len(laid_out),
-        "history": all(isinstance(value, (int, float)) for metrics in saved.history for value in metrics.values()),
-        "pins": all(isinstance(value, str) for value in saved.pins.values()),
+        "history": all(_is_figure(*entry) for metrics in saved.history for entry in metrics.items()),
+        "pins": all(isinstance(word, str) for entry in saved.pins.items() for word in entry),
     }
     if wrong := [name for name, good in holds.items() if not good]:
         raise ValueError(f"its {wrong[0]} cannot be so")
+
+
+def _is_figure(name: object, value: object) -> bool:
+    return isinstance(name, str) and (isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63))
 
 
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
