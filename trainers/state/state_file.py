@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ _WITHOUT_INDEX = 2  # an older format: its seal is the digest of all
 _UNSEALED = 1  # a still older one: its digest, of the content alone, is inside
 _READ = (_UNSEALED, _WITHOUT_INDEX, _FORMAT)
 _MOST_ARRAYS = 1 << 17
+_CHUNK = 1 << 20
 _DEEPEST = 110  # groups within each other: a tree has 100 levels
 
 
@@ -321,6 +321,7 @@ def _copy(source: io.FileIO, file: RecordingFile, size: int) -> None:
     if done < size:
         source.seek(0)
         file.seek(0)
-        shutil.copyfileobj(source, file, 1 << 20)
+        while done < size and (chunk := source.read(min(_CHUNK, size - done))):
+            done += file.write(chunk)
         file.truncate(size)
         file.tell_error()

@@ -85,7 +85,11 @@ def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[s
     states = [update["schedule"] for update in saved.updates]
     wanted = saved.steps + (epochs - saved.epoch) * (saved.steps // saved.epoch if saved.epoch else 0)
     for state in states:
-        found = fixed_length(state, saved.steps, wanted)
+        try:
+            found = fixed_length(state, saved.steps, wanted)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            text = f"job {job.name}: its newest checkpoint holds a schedule that cannot be so ({error})"
+            raise HarvestError(f"{text}; extend a run whose checkpoints are sound") from error
         if found is not None:
             raise HarvestError(_refusal(job, found, epochs, wanted))
     if any(map(knows_no_length, states)):
