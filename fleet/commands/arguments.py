@@ -27,6 +27,9 @@ ClusterShape = Annotated[str | None, typer.Option("--cluster", help="nodes x dev
 Start = Annotated[
     str | None, typer.Option("--start", metavar="TIME", help="when second 0 is, for deadlines that are times of day")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="run the code that the run's spec names although another user chose it")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 

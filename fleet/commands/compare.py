@@ -16,6 +16,7 @@ from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import DONE, FAILED
 from fleet.machine.standard_error import tell
 from fleet.report.terminal import plain_table
+from fleet.report.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,17 +51,23 @@ def compare(
 def _compare(left: Path, right: Path, as_json: bool) -> int:
     from trainers.proof.tensor_trace import is_trace
 
-    for path in (left, right):
-        if not path.exists():
-            raise CompareError(
-                f"{path}: there is no such file or folder; give a checkpoint, a run directory or a trace"
-            )
-    traces = [path.is_file() and is_trace(path) for path in (left, right)]
+    traces = [not path.is_dir() and _opened(is_trace, path) for path in (left, right)]
     if all(traces):
         return _compare_traces(left, right, as_json)
     if any(traces):
         raise CompareError(f"{left} and {right}: one is a trace and the other is none; give two of a kind")
     return _compare_states(_states(left), _states(right), as_json)
+
+
+def _opened(look: Callable[[Path], bool], path: Path) -> bool:
+    """What a look into a file says. CompareError: it is not there, is none, or cannot be opened."""
+    mend = "give a checkpoint, a run directory or a trace"
+    try:
+        return look(path)
+    except FileNotFoundError:
+        raise CompareError(f"{path}: there is no such file or folder; {mend}") from None
+    except OSError as error:
+        raise CompareError(f"{path}: {error.strerror or error}; {mend}") from error
 
 
 def compare_states_of(left: Path, right: Path) -> int:
@@ -180,7 +187,7 @@ def _print_states(result: StateComparison, missing: list[str], shown: list[str])
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def _table(result: StateComparison) -> Any:

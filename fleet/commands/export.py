@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fleet.commands.arguments import RunFolder
+from fleet.commands.arguments import RunFolder, Trust
 from fleet.commands.ending import mendable
+from fleet.report.wording import printable
 
 PROGRAM = ".pt2"
 
@@ -22,7 +23,9 @@ _Program = Annotated[
 ]
 
 
-def export(directory: RunFolder, job: _Job, file: _File, which: _Which = "best", program: _Program = None) -> None:
+def export(
+    directory: RunFolder, job: _Job, file: _File, which: _Which = "best", program: _Program = None, trust: Trust = False
+) -> None:
     """Write a trained network's weights to FILE, with where they are from and how good they are beside them.
 
     Plain torch loads FILE.safetensors: model.load_state_dict(safetensors.torch.load_file(FILE)). A program (.pt2) runs
@@ -30,12 +33,14 @@ def export(directory: RunFolder, job: _Job, file: _File, which: _Which = "best",
     """
     from fleet.run.bad_input import BadInput
     from fleet.run.harvest.errors import HarvestError
+    from fleet.run.harvest.recorded_spec import check_trusted
     from fleet.spec import ReferenceProblem, SpecError
     from preprocess import SourceError, TransformError
     from trainers import CheckpointError
 
     kinds = (HarvestError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)
     with mendable(*kinds):
+        check_trusted(directory, trust)
         if which not in ("best", "last"):
             raise HarvestError(f"--checkpoint {which}: choose best or last")
         if file.suffix == PROGRAM:
@@ -63,7 +68,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
     network = read_network(member, members.spec, which)
     is_best = which == "best" and member.kept is not None and network.path == member.kept.path
     values = network.checkpoint.history[-1] if network.checkpoint.history and not network.checkpoint.step else {}
-    told = ", ".join(f"{metric} {value:.6g}" for metric, value in values.items())
+    told = ", ".join(f"{printable(metric)} {value:.6g}" for metric, value in values.items())
     what = f"the {'best' if is_best else 'last'} checkpoint, epoch {network.checkpoint.epoch}"
     print(f"{name}: {what}: {told or 'no metrics'}")
     if weights is not None:

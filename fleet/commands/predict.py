@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fleet.commands.arguments import AsJson, RunFolder
+from fleet.commands.arguments import AsJson, RunFolder, Trust
 from fleet.commands.ending import mendable
 from fleet.machine.launch.launched import inside_launcher, ranks_started
 from fleet.report.terminal import terminal_size
@@ -59,7 +59,7 @@ _Ranks = Annotated[
 def predict(
     directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", soup: _Soup = None,
     temperature: _Temperature = False, out: _Out = None, checkpoint: _Which = "best", device: _Device = "cpu",
-    ranks: _Ranks = None, as_json: AsJson = False,
+    ranks: _Ranks = None, trust: Trust = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
@@ -69,7 +69,7 @@ def predict(
     """
     from fleet.run.predict.asked import AskedPrediction, Combination
 
-    asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature))
+    asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature), trust)
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.commands.arguments import RunFolder
+from fleet.commands.arguments import RunFolder, Trust
 from fleet.commands.compare import compare_states_of
 from fleet.commands.ending import mendable
 from fleet.commands.one_job.options import TrainOptions
@@ -31,6 +31,7 @@ def replay(
     checkpoint: Annotated[
         Path | None, typer.Option(help="where the state goes; default: it is not kept", show_default=False)
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train a job of a run again, alone and from its first step, and compare every bit with the run's checkpoint.
 
@@ -39,30 +40,40 @@ def replay(
     Exit codes: 0 if all bits agree, 1 if not, 2 if there is nothing to compare with, 75 after a signal.
     """
     from fleet.run.bad_input import BadInput
+    from fleet.run.harvest.errors import HarvestError
     from fleet.spec import SpecError
+    from trainers import CheckpointError
 
-    with mendable(BadInput, SpecError), tempfile.TemporaryDirectory(prefix="fleet-replay-") as folder:
-        sys.exit(_replay(directory, job, ddp, trainers, checkpoint or Path(folder) / "replayed.h5"))
+    with (
+        mendable(BadInput, HarvestError, SpecError, CheckpointError),
+        tempfile.TemporaryDirectory(prefix="fleet-replay-") as folder,
+    ):
+        sys.exit(_replay(directory, job, ddp, trainers, checkpoint or Path(folder) / "replayed.h5", trust))
 
 
-def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path) -> int:
+def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path, trust: bool) -> int:
+    from fleet.run.harvest.recorded_spec import check_trusted
     from fleet.run.replay.recorded_job import ReplayedJob, newest_checkpoint
 
+    check_trusted(directory, trust)
     recorded = ReplayedJob.read(directory, name)
     newest, steps = newest_checkpoint(recorded)
-    code = run_job(_options(recorded, steps, ddp, trainers, target))
+    code = run_job(_options(recorded, steps, ddp, trainers, target, trust))
     if code != DONE or inside_launcher():
         return code
     return compare_states_of(newest, target)
 
 
-def _options(recorded: ReplayedJob, steps: int, ddp: bool, trainers: int | None, target: Path) -> TrainOptions:
+def _options(
+    recorded: ReplayedJob, steps: int, ddp: bool, trainers: int | None, target: Path, trust: bool
+) -> TrainOptions:
     """As `fleet train` would be told all that the run's spec says."""
     spec, job = recorded.spec, recorded.job
     asked, directory = spec.determinism, str(recorded.directory.path.absolute())
+    words = ("replay", *(["--trust"] if trust else []), directory, job.name)
     return TrainOptions(
         TASK, job.virtual_workers, steps, trainers, target.absolute(), None, asked.level, ddp,
         threads=spec.resources.threads, device=spec.resources.device, instruction_set=asked.instruction_set,
         matmul=asked.matmul, convolutions=asked.convolutions,
-        made_with={"directory": directory, "job": job.name}, command=("replay", directory, job.name),
+        made_with={"directory": directory, "job": job.name}, command=words,
     )  # fmt: skip

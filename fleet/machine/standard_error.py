@@ -7,6 +7,10 @@ from contextlib import suppress
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Print `text` on standard error, as fleet's own word; not where nobody can read it any more."""
+    """Print `text` on standard error, as fleet's own word; not where nobody can read it any more.
+
+    It has no control characters but line feeds: names that stand in files steer no terminal.
+    """
+    text = "".join(character if character.isprintable() or character == "\n" else " " for character in text)
     with suppress(OSError):
         print(f"fleet: {text}", file=sys.stderr, end=end, flush=True)

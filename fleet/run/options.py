@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.machine.horovod import check_horovod
+from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, load
@@ -39,16 +40,23 @@ class ProfileOrder:
 
 @dataclass(frozen=True)
 class ExtendOrder:
-    """Train a job of the run until so many epochs; only_epochs: its target and its patience count no more."""
+    """Train a job of the run until so many epochs.
+
+    Attributes:
+        only_epochs: its target and its patience count no more.
+        trust: code that another user chose may run.
+    """
 
     job: str
     epochs: int
     only_epochs: bool = False
+    trust: bool = False
 
     @property
     def words(self) -> list[str]:
         """The options that say the same."""
-        return ["--epochs", str(self.epochs), *(["--only-epochs"] if self.only_epochs else [])]
+        told = [*(["--only-epochs"] if self.only_epochs else []), *(["--trust"] if self.trust else [])]
+        return ["--epochs", str(self.epochs), *told]
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,7 @@ class RunOptions:
             raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
         if self.extend is not None:
             self._known()
+            check_trusted(self._run, self.extend.trust)
         if self.reduce == "horovod":
             check_horovod()
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from preprocess.files.reading import NotAFile
+from preprocess.files.reading import NotAFile, check_is_file, open_file
 
 PARTIAL = ".partial"
 """How the names of files end that are not complete yet; they begin with a dot and the file's own name."""
@@ -91,6 +92,48 @@ def put_in_place(partial: Path, path: Path, replace: bool = True) -> None:
         os.link(partial, path, follow_symlinks=False)
         os.unlink(partial)
     sync_folder(path.parent)
+
+
+def name_again(path: Path, other: Path) -> None:
+    """Give a file a further name in place of what bears that; a copy where the file system knows no further names.
+
+    What is linked is copied, too, so that the other name leads to a file of its own. It is on the disk when this
+    returns.
+
+    Raises:
+        NotAFile: `path` is none.
+        OSError: it is not there, or cannot be named or copied.
+    """
+    check_is_file(path)
+    refuse_laid_links(other.parent)
+    partial = partial_name(other)
+    try:
+        with naming(other, partial):
+            if path.is_symlink() or not _linked(path, partial):
+                _copy(path, partial)
+            put_in_place(partial, other)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def _linked(path: Path, name: Path) -> bool:
+    """Whether the file system knows further names, and gave this one."""
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _copy(path: Path, name: Path) -> None:
+    with open_file(path) as source, os.fdopen(new_file(name), "wb") as copied:
+        shutil.copyfileobj(source, copied, 1 << 20)
+        copied.flush()
+        os.fsync(copied.fileno())
 
 
 def write_whole(path: str | os.PathLike[str], text: str, mode: int = 0o666) -> None:
@@ -173,6 +216,12 @@ def refuse_laid_links(folder: str | os.PathLike[str]) -> None:
             continue  # it is not there: who makes it says so
         text = f"is a link that user {found.st_uid} laid to {os.path.realpath(place)}, which is another's: name that"
         raise LaidByOthers(place, text)
+
+
+def cause(error: OSError) -> str:
+    """Return why a file cannot be written, for a sentence that names it: of a laid link on the way, that one's name."""
+    why = error.strerror or str(error)
+    return f"{error.filename} {why}" if isinstance(error, LaidByOthers) else why
 
 
 @contextmanager

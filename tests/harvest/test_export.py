@@ -81,6 +81,22 @@ def test_others_may_read_the_files_as_any_new_file(trained: RunFolder, tmp_path:
     assert modes == dict.fromkeys(("m.safetensors", "m.safetensors.json", "m.pt2"), 0o640)
 
 
+def test_nothing_is_written_through_a_link_that_somebody_laid(trained: RunFolder, tmp_path: Path) -> None:
+    """Be it at the files' own names, or at those that they had while they were written."""
+    victim, out = tmp_path / "victim", tmp_path / "out"
+    victim.write_text("precious")
+    out.mkdir()
+    files = [out / name for name in ("m.safetensors", "m.safetensors.json", "m.pt2", "p.h5")]
+    for file in files:
+        for name in (file.name, f".{file.name}.{os.getpid()}", f".{file.name}.partial"):
+            file.with_name(name).symlink_to(victim)
+    done = call("export", trained.path, "mlp", files[0], "--program", files[2])
+    predicted = call("predict", trained.path, "--out", files[3])
+    assert done.exit_code == predicted.exit_code == 0, done.output + predicted.output
+    assert victim.read_text() == "precious" and victim.stat().st_nlink == 1
+    assert all(file.is_file() and not file.is_symlink() for file in files)
+
+
 def test_tied_tensors_and_buffers_load_too(tmp_path: Path) -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

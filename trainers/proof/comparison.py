@@ -148,8 +148,8 @@ def _by_section(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
         "parameters": dict(checkpoint.parameters),
         "buffers": {name: context["buffers"] for name, context in workers.items()},
         "optimizer": {**checkpoint.optimizer, **{name: part["optimizer"] for name, part in parts.items()}},
-        "schedule": {**(checkpoint.schedule or {}), **{name: part["schedule"] for name, part in parts.items()}},
-        "random": {name: context["random"] for name, context in workers.items()},
+        "schedule": {**(checkpoint.schedule or {}), **{name: part.get("schedule") for name, part in parts.items()}},
+        "random": {name: context.get("random", {}) for name, context in workers.items()},
         "progress": {**_progress(checkpoint), **own},
         "layout": {**checkpoint.layout, **{name: part["layout"] for name, part in parts.items()}},
         "task": {} if checkpoint.task_state is None else {"state": checkpoint.task_state},
@@ -169,7 +169,16 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value):
             yield from _leaves(item, f"{name}/{index}")
     else:
-        yield name, torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+        yield _leaf(value, name) if isinstance(value, np.ndarray) else (name, value)
+
+
+def _leaf(array: np.ndarray, name: str) -> tuple[str, Tensor]:
+    """An array as a tensor; one of a type that torch lacks as its bytes, under a name that says the type."""
+    array = np.ascontiguousarray(array)
+    try:
+        return name, torch.from_numpy(array)
+    except TypeError:
+        return f"{name} of {array.dtype}", torch.from_numpy(array.reshape(-1).view(np.uint8))
 
 
 def _size(leaf: Any) -> int:

@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+from preprocess.files.reading import open_file
+from preprocess.files.writing import new_file, open_to_append, partial_name, put_in_place
 from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
@@ -126,7 +128,7 @@ def train_with_ddp(
             processes.end()
         if job.traced:
             trace(merged_traces([read_tensor_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
-        return assemble([decode(_file(folder, rank, "state").read_bytes()) for rank in range(job.ranks)])
+        return assemble([decode(_content(_file(folder, rank, "state"))) for rank in range(job.ranks)])
 
 
 class _Processes:
@@ -183,7 +185,7 @@ class _Processes:
                 code = self._processes[failed[0]].returncode
                 raise ProcessFailed(failed[0], f"ended with exit code {code} without a word")
             first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
-            raised = RaisedError(**json.loads(_file(self._folder, first, "error").read_bytes()))
+            raised = RaisedError(**json.loads(_content(_file(self._folder, first, "error"))))
             raise ProcessFailed(first, f"failed: {raised.said}", raised)
 
     def _has_state(self, rank: int) -> bool:
@@ -199,7 +201,7 @@ class _NewsReader:
     def __call__(self) -> None:
         if not self._path.exists():
             return
-        with open(self._path, "rb") as file:
+        with open_file(self._path) as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -220,9 +222,15 @@ def _file(folder: Path, rank: int, what: str) -> Path:
 
 
 def _put(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(content)
-    temporary.rename(path)
+    partial = partial_name(path)
+    with os.fdopen(new_file(partial), "wb") as file:
+        file.write(content)
+    put_in_place(partial, path)
+
+
+def _content(path: Path) -> bytes:
+    with open_file(path) as file:
+        return file.read()
 
 
 # From here on: inside a process.
@@ -290,8 +298,8 @@ def _device(kind: str, rank: int) -> torch.device:
 def _append_news(path: Path, news: News) -> None:
     kind = "epoch" if isinstance(news, EpochDone) else "steps"
     values: Mapping[str, Any] = asdict(news)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps([kind, values]) + "\n")
+    with open_to_append(path) as file:
+        file.write(f"{json.dumps([kind, values])}\n".encode())
 
 
 def _end_with_parent() -> None:

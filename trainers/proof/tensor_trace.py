@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +21,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from preprocess.files.writing import put_in_place
+from preprocess.files.reading import open_file
+from preprocess.files.writing import cause, make_folder, whole_file
 from trainers.job.trainer import Trainer
 from trainers.step.compute import Compute, Training
 from trainers.step.virtual_worker import VirtualWorker
@@ -30,6 +30,8 @@ from trainers.task.task import Batch
 
 _FORMAT = 1
 _HASH_BYTES = 16
+_MOST_LINE_BYTES = 1 << 16  # a longer line is cut, and then no JSON
+_KINDS = ("output", "grad-input", "grad-param", "reduced", "parameter")
 
 
 class TensorTraceError(RuntimeError):
@@ -206,11 +208,10 @@ class TraceFile:
 
     def __init__(self, path: Path, **header: Any) -> None:
         """`header`: plain values that say whose trace it is. TensorTraceError if the file cannot be written."""
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.partial")
+        self._path, self._open = path, ExitStack()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = open(self._partial, "w", encoding="utf-8")  # noqa: SIM115 - closed by `close`
+            make_folder(path.parent)
+            self._file: IO[str] = self._open.enter_context(whole_file(path, text=True))
         except OSError as error:
             raise self._error(error) from error
         self._write(json.dumps({"trace": _FORMAT, **header}))
@@ -223,10 +224,7 @@ class TraceFile:
     def close(self) -> None:
         """Put the file in its place."""
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            put_in_place(self._partial, self._path)
+            self._open.close()
         except OSError as error:
             raise self._error(error) from error
 
@@ -237,14 +235,12 @@ class TraceFile:
             raise self._error(error) from error
 
     def _error(self, error: OSError) -> TensorTraceError:
-        return TensorTraceError(
-            self._path, f"cannot be written: {error.strerror}", "make room or choose another folder"
-        )
+        return TensorTraceError(self._path, f"cannot be written: {cause(error)}", "make room or choose another folder")
 
 
 def is_trace(path: Path) -> bool:
     """Return whether a file begins as a trace does."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return file.read(9) == b'{"trace":'
 
 
@@ -252,18 +248,29 @@ def read_tensor_trace(path: Path) -> Iterator[TensorHash]:
     """Yield a trace's events. TensorTraceError if it is none, or damaged."""
     mend = "record it anew with fleet trace-tensors"
     try:
-        with open(path, encoding="utf-8") as file:
-            kind = json.loads(next(file))["trace"]
+        with open_file(path) as file:
+            lines = iter(lambda: file.readline(_MOST_LINE_BYTES), b"")
+            kind = json.loads(next(lines))["trace"]
             if kind != _FORMAT:
                 raise TensorTraceError(
                     path, f"has format {kind}, this version reads {_FORMAT}", "use the version that wrote it"
                 )
-            for line in file:
-                yield TensorHash(**json.loads(line))
+            for line in lines:
+                yield _event(json.loads(line))
     except OSError as error:
         raise TensorTraceError(path, f"cannot be read: {error.strerror}", mend) from error
-    except (ValueError, KeyError, TypeError, StopIteration, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
         raise TensorTraceError(path, f"is damaged or no trace ({error})", mend) from error
+
+
+def _event(told: Any) -> TensorHash:
+    """TypeError or ValueError if a line of a trace tells of no hash."""
+    event = TensorHash(**told)
+    counts = (event.step, event.call, 0 if event.worker is None else event.worker)
+    words = (event.name, event.hash)
+    if event.kind not in _KINDS or {*map(type, counts)} != {int} or {*map(type, words)} != {str}:
+        raise ValueError("a line tells of no hash")
+    return event
 
 
 def merged_traces(parts: list[Iterator[TensorHash]]) -> Iterator[TensorHash]:

@@ -132,5 +132,5 @@ class PlainAttributes:
     def _put(self, name: str, value: Any) -> None:
         path, last = split(name)
         holder = self._holders.get(path)
-        if holder is not None:
+        if holder is not None and last not in TORCHS_OWN and last[:2] != "__":  # which a checkpoint could name
             put(holder, last, value)

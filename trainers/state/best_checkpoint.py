@@ -7,19 +7,15 @@ checkpoint holds, so nobody has to remember it.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocess.files.writing import make_folder, put_in_place, sync_folder
+from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
 from trainers.convergence.best import best_epoch
 from trainers.state.checkpoint import CheckpointError
 from trainers.state.seal import is_whole
-
-_PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
@@ -51,15 +47,11 @@ def keep_best(folder: Path, epoch: int) -> None:
     It is on the disk when this returns. CheckpointError if it cannot be kept.
     """
     kept = best_file(folder, epoch)
-    written, partial = folder / kept.name, kept.with_name(f".{kept.name}{_PARTIAL}")
     try:
         make_folder(kept.parent)
-        with suppress(FileNotFoundError):
-            partial.unlink()
-        name_again(written, partial)
-        put_in_place(partial, kept)
+        name_again(folder / kept.name, kept)
     except OSError as error:
-        wrong = f"cannot be kept as the best: {error.strerror or error}"
+        wrong = f"cannot be kept as the best: {cause(error)}"
         mend = "make room, or take `best` away from `checkpoints`; checkpoints written before are intact"
         raise CheckpointError(kept, wrong, mend) from error
 
@@ -72,6 +64,9 @@ def drop_others(folder: Path, best: int | None, later: bool = False) -> None:
         later: checkpoints of later epochs go, too; else they stay, as nobody has told of them yet.
     """
     kept = best_file(folder, best or 0)
+    for path in kept.parent.glob(f".*{PARTIAL}"):  # of killed writers
+        with suppress(OSError):
+            path.unlink()
     for path in kept.parent.glob("epoch-*.h5"):
         earlier = (len(path.name), path.name) < (len(kept.name), kept.name)
         if best is None or earlier or (later and path.name != kept.name):
@@ -93,16 +88,3 @@ def is_kept(folder: Path, epoch: int) -> bool:
     with suppress(OSError):
         return is_whole(best_file(folder, epoch))
     return False
-
-
-def name_again(path: Path, name: Path) -> None:
-    """Give a file a further name; where that is not possible, copy it."""
-    try:
-        os.link(path, name)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copyfile(path, name)
-        with open(name, "rb") as copied:
-            os.fsync(copied.fileno())
-    sync_folder(name.parent)

@@ -2,8 +2,9 @@
 
 A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
 one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
-name only when it is complete and on the disk: temporary name, digests, fsync, rename, fsync of the folder. Behind the
-HDF5 data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen.
+name only when it is complete and on the disk: random name, digests, fsync, rename, fsync of the folder. Behind the HDF5
+data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen. Who reads a checkpoint need not
+trust who wrote it: nothing in it runs, all it holds lies in it, and no memory is taken that its bytes do not fill.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocess.files.writing import make_folder, put_in_place
+from preprocess.files.memory import NeedsTooMuchMemory
+from preprocess.files.reading import NotAFile
+from preprocess.files.writing import PARTIAL, cause, make_folder, partial_name, put_in_place
 from trainers.state.seal import Damaged
-from trainers.state.state_file import UnknownFormat, read_state, write_state
+from trainers.state.state_file import Outline, UnknownFormat, read_outline, read_state, write_state
 from trainers.state.tree import flatten, unflatten
 
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
-_PARTIAL = ".partial"
 _MEND = "go on from an earlier checkpoint"
+_NAME_ONE = "give the path of a checkpoint that was written"
 _UNREADABLE = (  # what HDF5, JSON, NumPy and torch raise on content that makes no sense
     ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -37,6 +40,7 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "order_seed": (int, type(None)),
     "job": str,
 }
+_PLAIN = (bool, int, float, str, type(None))
 _OPTIONAL = frozenset({"parts", "task_state", "batches", "order_seed"})
 
 
@@ -125,25 +129,26 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
 
 def put(path: Path, write_to: Callable[[Path], str]) -> Saved:
     """As `write`, by what writes a checkpoint to a path that it is given and returns its content's digest."""
-    partial = path.with_name(f".{path.name}{_PARTIAL}")
+    partial = partial_name(path)
     try:
         make_folder(path.parent)
         digest = write_to(partial)
         size = partial.stat().st_size
         put_in_place(partial, path)
+        return Saved(path, size, digest)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             path, str(error), "keep such values out of the state of the optimizer, the schedule and the task"
         ) from error
     except OSError as error:
-        with suppress(OSError):  # there may be no such file, nor folder
-            partial.unlink()
         raise CheckpointError(
             path,
-            f"cannot be written: {error.strerror or error}",
+            f"cannot be written: {cause(error)}",
             "make room or choose another folder; checkpoints written before are intact",
         ) from error
-    return Saved(path, size, digest)
+    finally:
+        with suppress(OSError):  # it has its own name by now, or there was no such file, nor folder
+            partial.unlink()
 
 
 def read(path: Path | str) -> Checkpoint:
@@ -153,13 +158,23 @@ def read(path: Path | str) -> Checkpoint:
         return _decoded(unflatten(*read_state(path)))
 
 
+def outline(path: Path) -> Outline:
+    """Return what a checkpoint's file tells of its arrays, which are not verified. CheckpointError as of `read`."""
+    with reading(path):
+        return read_outline(path)
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Let what goes wrong while a checkpoint is read be a CheckpointError that says it."""
-    if not path.is_file():
-        raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
     try:
         yield
+    except FileNotFoundError as error:
+        raise CheckpointError(path, "no such file", _NAME_ONE) from error
+    except NotAFile as error:
+        raise CheckpointError(path, str(error.strerror), _NAME_ONE) from error
+    except NeedsTooMuchMemory as error:
+        raise CheckpointError(path, str(error.strerror), _MEND) from error
     except Damaged as error:
         raise damaged(path) from error
     except UnknownFormat as error:
@@ -195,19 +210,26 @@ def _check_contents(saved: Checkpoint) -> None:
     """Raise ValueError, or another error of Python's, unless what the fields hold can be that."""
     counts = [getattr(saved, name) for name in ["seed", "virtual_workers", "batch_size", "epoch", "step", "steps"]]
     buckets, used, ranks = saved.layout["buckets"], saved.layout["used"], range(saved.virtual_workers)
+    attributes = [worker.get("attributes", {}) for worker in saved.workers]
     laid_out = [index for bucket in buckets for index in bucket]
     holds = {
-        "counts": all(0 <= count < 2**63 for count in counts),
+        "counts": all(0 <= count < 2**63 for count in counts) and saved.virtual_workers > 0,
         "parameters": all(isinstance(value, Tensor) for value in saved.parameters.values()),
         "virtual workers": [worker["rank"] for worker in saved.workers] == list(ranks),
         "buffers": all(isinstance(value, Tensor) for worker in saved.workers for value in worker["buffers"].values()),
+        "attributes": all(type(value) in _PLAIN for own in attributes for value in own.values())
+        and all(isinstance(name, str) for own in attributes for name in own),
         "layout of buckets": sorted(laid_out) == list(range(len(laid_out))) and all(buckets),
         "used parameters": used is None or [type(use) for use in used] == [bool] * len(laid_out),
-        "history": all(isinstance(value, (int, float)) for metrics in saved.history for value in metrics.values()),
-        "pins": all(isinstance(value, str) for value in saved.pins.values()),
+        "history": all(_is_figure(*entry) for metrics in saved.history for entry in metrics.items()),
+        "pins": all(isinstance(word, str) for entry in saved.pins.items() for word in entry),
     }
     if wrong := [name for name, good in holds.items() if not good]:
         raise ValueError(f"its {wrong[0]} cannot be so")
+
+
+def _is_figure(name: object, value: object) -> bool:
+    return isinstance(name, str) and (isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63))
 
 
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
@@ -235,7 +257,7 @@ def prune(folder: Path | str, keep: int) -> list[Path]:
         raise ValueError(f"keep is {keep}, at least 1 checkpoint must stay")
     folder = Path(folder)
     gone = []
-    for path in [*checkpoint_files(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]:
+    for path in [*checkpoint_files(folder)[:-keep], *sorted(folder.glob(f".*{PARTIAL}"))]:
         with suppress(OSError):
             path.unlink()
             gone.append(path)

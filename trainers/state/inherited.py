@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainers.state.checkpoint import Checkpoint, CheckpointError, Saved, damaged, put, read, reading, write
-from trainers.state.seal import Damaged, Index, array_in, index_of, structure_in
+from trainers.state.seal import Damaged, Index, array_in, index_of, open_sealed, structure_in
 from trainers.state.state_file import copy_state
 from trainers.state.tree import Unread, flatten_unread, unread
 
@@ -86,13 +85,13 @@ class _Opened:
     checkpoint: Checkpoint
 
     def read(self, array: Unread) -> np.ndarray:
-        with reading(self.path), io.FileIO(self.path) as file:
+        with reading(self.path), open_sealed(self.path) as file:
             return array_in(file, self.index.arrays[array.path])
 
 
 def _opened(path: Path) -> _Opened | None:
     """A checkpoint without its arrays, which are yet to be verified; None: its file does not tell where they lie."""
-    with reading(path), io.FileIO(path) as file:
+    with reading(path), open_sealed(path) as file:
         index = index_of(file)
         if index is None:
             return None

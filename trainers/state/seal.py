@@ -4,6 +4,10 @@ An index tells where each array lies in the file, and the digest of its bytes, a
 to no array. The seal is the digest of the index. So each array is verified by itself, while it is read, and who takes
 arrays over from another file takes over their digests. Files of older versions have no index: their seal is the
 digest of all bytes before it.
+
+The seal is against damage and not against people: anybody can compute it. So nothing that an index says is believed
+before it is checked, and an array is read from the place in this very file that the index names, and not by HDF5,
+whose arrays may lie in other files.
 """
 
 from __future__ import annotations
@@ -12,12 +16,24 @@ import hashlib
 import io
 import json
 import math
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from preprocess.files.memory import EXPANSION, SMALL_BYTES, check_claim
+from preprocess.files.reading import open_descriptor
+
+MOST_TEXT_BYTES = 32 << 20
+"""Of a checkpoint's texts, which are JSON: the index, and the tree that refers to the arrays."""
+_MOST_LISTS = 1 << 20  # in such a text, together with its mappings: each takes far more memory than the text
+_MOST_DIMENSIONS = 32
+_KIND = re.compile(r"[<>|=]?[biufcSV]\d{1,15}")  # of NumPy's types, those whose bytes are no addresses
+_BLOCK = 512  # bytes, in which a file's blocks are counted
 
 _OF_INDEX = b"\nfleet index blake2b "
 _OF_ALL = b"\nfleet blake2b "
@@ -33,18 +49,18 @@ class Damaged(ValueError):
 class StoredArray:
     """Where an array lies in a file, what it is, and the digest of its bytes.
 
-    dtype: as NumPy writes it in a word.
+    digest: "" where the file tells none, as those of older versions do not.
     """
 
-    dtype: str
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
-    digest: str
+    digest: str = ""
 
     @property
     def size(self) -> int:
         """Return how many bytes it has."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -52,16 +68,42 @@ class Index:
     """What a file's index tells.
 
     arrays: by their paths. structure: where the text lies that refers to them, and its bytes. end: of the HDF5 data.
+    untold: paths of arrays of which older versions say how many bytes an item has, but not whether it has fields.
     """
 
     arrays: Mapping[str, StoredArray]
     structure: tuple[int, int]
     end: int
+    untold: frozenset[str] = frozenset()
 
     def as_text(self, others: str) -> bytes:
         """Return it as it stands in the file. others: the digest of what belongs to no array."""
-        arrays = {path: [at.dtype, at.shape, at.offset, at.digest] for path, at in self.arrays.items()}
-        return json.dumps({"others": others, "structure": self.structure, "arrays": arrays}).encode()
+        arrays = {path: [at.dtype.str, at.shape, at.offset, at.digest] for path, at in self.arrays.items()}
+        told: dict[str, Any] = {"others": others, "structure": self.structure, "arrays": arrays}
+        with_fields = {path: at.dtype for path, at in self.arrays.items() if at.dtype.kind == "V"}
+        if with_fields:
+            told["fields"] = {path: np.lib.format.dtype_to_descr(dtype) for path, dtype in with_fields.items()}
+        return json.dumps(told).encode()
+
+
+def open_sealed(path: Path) -> io.FileIO:
+    """Open a checkpoint's file for reading.
+
+    Raises:
+        NotAFile: it is a pipe, a device, a socket or a folder.
+        NeedsTooMuchMemory: it is far larger than what the disk holds of it, so that the rest is holes.
+        OSError: it cannot be opened.
+    """
+    file = io.FileIO(open_descriptor(path))
+    try:
+        found = os.fstat(file.fileno())
+        held = found.st_blocks * _BLOCK
+        if held and found.st_size > max(SMALL_BYTES, EXPANSION * held):
+            check_claim(path, found.st_size, "what it says that it holds", held)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def digest_of(array: np.ndarray) -> str:
@@ -90,7 +132,10 @@ def index_of(file: io.FileIO) -> Index | None:
         end = size - len(ends_with) - int(length, 16)
     except ValueError as error:
         raise Damaged from error
-    text = _read(file, end, size - len(ends_with)) if end >= 0 else b""
+    if not 0 <= end <= size - len(ends_with):
+        raise Damaged
+    check_text(size - len(ends_with) - end, "index")
+    text = _read(file, end, size - len(ends_with))
     if _digest(text).encode() != digest:
         raise Damaged
     try:
@@ -101,13 +146,28 @@ def index_of(file: io.FileIO) -> Index | None:
 
 def structure_in(file: io.FileIO, index: Index) -> str:
     """Return the text that refers to the arrays."""
-    start, size = index.structure
-    return _read(file, start, start + size).decode()
+    return text_in(file, *index.structure)
+
+
+def text_in(file: io.FileIO, start: int, size: int) -> str:
+    """Return the text that refers to the arrays, from its place. ValueError: it is larger than any such text."""
+    check_text(size, "tree")
+    text = _read(file, start, start + size).decode()
+    if text.count("[") + text.count("{") > _MOST_LISTS:
+        raise ValueError(f"its tree has more than {_MOST_LISTS:,} lists and mappings")
+    return text
+
+
+def check_text(size: int, what: str) -> None:
+    """ValueError if a text of a checkpoint has more bytes than any may have, be it read or written."""
+    if size > MOST_TEXT_BYTES:
+        text = f"its {what} has {size:,} bytes of text, and a checkpoint's has {MOST_TEXT_BYTES:,} at most"
+        raise ValueError(f"{text} (numbers in arrays do not count)")
 
 
 def array_in(file: io.FileIO, place: StoredArray) -> np.ndarray:
     """Read an array. Damaged if its bytes are not as they were written."""
-    array = np.empty(place.shape, np.dtype(place.dtype))
+    array = np.empty(place.shape, place.dtype)
     _verify(file, place, _bytes_of(array))
     return array
 
@@ -127,7 +187,7 @@ def is_sealed(file: io.FileIO) -> bool:
 
 def is_whole(path: Path) -> bool:
     """Whether a file is sealed, and every byte of it as it was written."""
-    with io.FileIO(path) as file:
+    with open_sealed(path) as file:
         try:
             index = index_of(file)
             if index is None:
@@ -139,13 +199,45 @@ def is_whole(path: Path) -> bool:
 
 
 def _index_in(text: bytes, file: io.FileIO, end: int) -> Index:
+    if text.count(b"[") + text.count(b"{") > _MOST_LISTS:
+        raise ValueError(f"its index has more than {_MOST_LISTS:,} lists and mappings")
     told = json.loads(text)
-    places = {path: StoredArray(dtype, tuple(shape), *rest) for path, (dtype, shape, *rest) in told["arrays"].items()}
+    fields = told.get("fields", {})
+    places = {path: _place(fields.get(path), *words) for path, words in told["arrays"].items()}
     start, size = told["structure"]
-    index = Index(places, (start, size), end)
+    if not _are_counts(start, size) or start + size > end:
+        raise ValueError("its tree lies where none can")
+    untold = frozenset(path for path, place in places.items() if place.dtype.kind == "V" and path not in fields)
+    index = Index(places, (start, size), end, untold)
     if _digest_of_others(file, index) != told["others"]:
         raise Damaged
     return index
+
+
+def _place(fields: Any, dtype: str, shape: list[int], offset: int, digest: str) -> StoredArray:
+    """What an index says of an array. ValueError, or another error of Python's, if no array can be so."""
+    kind = np.dtype(_descriptor(dtype))
+    if fields is not None:
+        with_fields = np.lib.format.descr_to_dtype(_descriptor(fields))
+        if with_fields.str != kind.str:
+            raise ValueError(f"an array of {dtype} has fields that are none of it")
+        kind = with_fields
+    if not _are_counts(offset, *shape) or len(shape) > _MOST_DIMENSIONS or len(digest) != _DIGITS:
+        raise ValueError("an array lies where none can, or has a shape that none has")
+    return StoredArray(kind, tuple(shape), offset, digest)
+
+
+def _descriptor(told: Any) -> Any:
+    """What NumPy takes for a type, from JSON: a word, or fields of [name, type] or [name, type, shape]."""
+    if isinstance(told, str):
+        if _KIND.fullmatch(told) is None:
+            raise ValueError(f"{told[:20]!r} is no type of numbers")
+        return told
+    return [(str(name), _descriptor(kind), *(tuple(each) for each in shape)) for name, kind, *shape in told]
+
+
+def _are_counts(*values: Any) -> bool:
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
 def _is_whole_without_index(file: io.FileIO) -> bool:
@@ -189,7 +281,7 @@ def _verify(file: io.FileIO, place: StoredArray, memory: memoryview) -> None:
             raise Damaged
         digest.update(memory[at : at + read])
         left, at = left - read, at + read
-    if digest.hexdigest() != place.digest:
+    if place.digest and digest.hexdigest() != place.digest:
         raise Damaged
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 _PLAIN = " !#$&'()*+,:;<=>?@[]^`{|}~"
 """What quoting leaves as it is in names."""
 _DEEPEST = 100
-"""Levels of nesting; JSON's readers take no more than Python's stack does."""
+"""Levels of nesting that are written and read; JSON's readers take no more than Python's stack does."""
 _SAME_WIDTH = {1: torch.uint8, 2: torch.int16}
 """Integers that carry the bits of the floating-point types that NumPy lacks (bfloat16, float8)."""
 
@@ -61,13 +61,16 @@ def flatten(tree: Any, staying: Staying | None = None) -> tuple[str, dict[str, n
 
 
 def unflatten(structure: str, arrays: Mapping[str, np.ndarray | Tensor]) -> Any:
-    """Return the tree that `flatten` took apart; tensors are on the CPU, but for those given as tensors."""
-    return _put_together(json.loads(structure), lambda word: _array_of(word, arrays))
+    """Return the tree that `flatten` took apart; tensors are on the CPU, but for those given as tensors.
+
+    ValueError, or another error of Python's, if no tree is written so.
+    """
+    return _put_together(_words(structure), lambda word: _array_of(word, arrays))
 
 
 def unread(structure: str, file: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """Return the tree that `flatten` took apart, but for its arrays, which lie in a file and stay there."""
-    return _put_together(json.loads(structure), lambda word: Unread(file, word, shapes[_path_in(word)]))
+    return _put_together(_words(structure), lambda word: Unread(file, word, shapes[_path_in(word)]))
 
 
 def flatten_unread(tree: Any) -> tuple[str, dict[str, Unread]]:
@@ -170,17 +173,26 @@ def _name(key: str | int) -> str:
     return name if name.strip(".-0123456789") else f"%{ord(name[0]):02X}{name[1:]}"
 
 
-def _put_together(value: Any, array_of: Callable[[Mapping[str, str]], Any]) -> Any:
+def _words(structure: str) -> Any:
+    try:
+        return json.loads(structure)
+    except RecursionError:
+        raise ValueError("its tree is nested too deep") from None
+
+
+def _put_together(value: Any, array_of: Callable[[Mapping[str, str]], Any], levels: int = 0) -> Any:
+    if levels > _DEEPEST + 1:
+        raise ValueError(f"its tree is nested in more than {_DEEPEST} levels")
     if isinstance(value, list):
-        return [_put_together(item, array_of) for item in value]
+        return [_put_together(item, array_of, levels + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if "tensor" in value or "array" in value:
         return array_of(value)
     if "tuple" in value:
-        return tuple(_put_together(item, array_of) for item in value["tuple"])
+        return tuple(_put_together(item, array_of, levels + 1) for item in value["tuple"])
     ((kind, items),) = value.items()
-    content = {_key(key, ""): _put_together(item, array_of) for key, item in items}
+    content = {_key(key, ""): _put_together(item, array_of, levels + 1) for key, item in items}
     return Counter(content) if kind == "counter" else content
 
 
@@ -189,6 +201,8 @@ def _array_of(word: Mapping[str, str], arrays: Mapping[str, np.ndarray | Tensor]
     if "array" in word or isinstance(found, Tensor):
         return found
     dtype = getattr(torch, word["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch has no type {word['dtype'][:20]}")
     if found.size == 0:  # whose strides may be 0 in NumPy, and then torch gives no view of its bytes
         return torch.empty(found.shape, dtype=dtype)
     return torch.from_numpy(found).view(dtype)

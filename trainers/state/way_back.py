@@ -11,11 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from preprocess.files.writing import make_folder, put_in_place
-from trainers.state.best_checkpoint import name_again
+from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
 from trainers.state.checkpoint import CheckpointError, checkpoint_files
-
-_PARTIAL = ".partial"
 
 
 def keep_way_back(folder: Path, epoch: int) -> None:
@@ -26,7 +23,7 @@ def keep_way_back(folder: Path, epoch: int) -> None:
     kept = way_back(folder, epoch)
     try:
         make_folder(kept.parent)
-        _name(folder / kept.name, kept)
+        name_again(folder / kept.name, kept)
     except OSError as error:
         raise _unkept(kept, error) from error
 
@@ -39,7 +36,7 @@ def go_back(folder: Path, epoch: int) -> None:
     kept, place = way_back(folder, epoch), folder / way_back(folder, epoch).name
     try:
         if not place.exists():
-            _name(kept, place)
+            name_again(kept, place)
         for path in checkpoint_files(folder):
             if path.name > place.name:  # names have numbers of a fixed width
                 path.unlink(missing_ok=True)
@@ -59,7 +56,7 @@ def drop_way_back(folder: Path, epoch: int) -> None:
 def drop_other_ways_back(folder: Path, epoch: int | None) -> None:
     """Keep the checkpoint of that epoch's end alone, or none; what cannot be removed stays."""
     kept = way_back(folder, epoch or 0)
-    for path in kept.parent.glob("epoch-*.h5"):
+    for path in [*kept.parent.glob("epoch-*.h5"), *kept.parent.glob(f".*{PARTIAL}")]:  # the latter of killed writers
         if epoch is None or path.name != kept.name:
             with suppress(OSError):
                 path.unlink()
@@ -72,13 +69,6 @@ def way_back(folder: Path, epoch: int) -> Path:
     return folder / "settled" / f"epoch-{epoch:05}-step-000000.h5"
 
 
-def _name(path: Path, other: Path) -> None:
-    partial = other.with_name(f".{other.name}{_PARTIAL}")
-    partial.unlink(missing_ok=True)
-    name_again(path, partial)
-    put_in_place(partial, other)
-
-
 def _unkept(kept: Path, error: OSError) -> CheckpointError:
-    wrong = f"cannot be kept, or gone back to: {error.strerror or error}"
+    wrong = f"cannot be kept, or gone back to: {cause(error)}"
     return CheckpointError(kept, wrong, "make room, or start the run again")

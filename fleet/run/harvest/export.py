@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +19,7 @@ from fleet.run.harvest.network import TrainedNetwork
 from fleet.run.harvest.stored import content_digest
 from fleet.run_directory.strict_json import strict_json
 from fleet.spec import EnsembleSpec
-from preprocess.files.writing import make_folder, sync_folder, write_whole
+from preprocess.files.writing import cause, make_folder, whole_file
 
 
 @dataclass(frozen=True)
@@ -84,35 +82,27 @@ def write_weights(path: Path, weights: Weights, card: Mapping[str, Any]) -> None
         HarvestError: the library is missing, or a file cannot be written.
     """
     try:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
     except ImportError as error:
         raise HarvestError('safetensors is not installed: pip install "fleet-hpc[harvest]"') from error
     text = strict_json(card)
     metadata = {"format": "pt", "fleet": text}
-    write_file(path, lambda partial: save_file(dict(weights.tensors), partial, metadata=metadata))
-    write_whole(path.with_name(f"{path.name}.json"), json.dumps(json.loads(text), indent=1) + "\n")
+    with written(path) as file:
+        file.write(save(dict(weights.tensors), metadata=metadata))
+    with written(path.with_name(f"{path.name}.json")) as file:
+        file.write(f"{json.dumps(json.loads(text), indent=1)}\n".encode())
 
 
-def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name, then give it its own. HarvestError if it cannot be.
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that is complete or not there, as `preprocess.files.writing.whole_file`; and the folder, if need be.
 
-    People may read it as they may any other new file: libraries make files for their owner alone.
+    Raises:
+        HarvestError: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.absolute().parent)
-        partial.touch()
-        mode = stat.S_IMODE(partial.stat().st_mode)
-        write(partial)
-        partial.chmod(mode)
-        with open(partial, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, path)
-        sync_folder(path.absolute().parent)
+        with whole_file(path) as file:
+            yield file
     except OSError as error:
-        raise HarvestError(
-            f"{path} cannot be written: {error.strerror or error}; make room or choose another"
-        ) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+        raise HarvestError(f"{path} cannot be written: {cause(error)}; make room or choose another") from error

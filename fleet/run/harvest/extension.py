@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fleet.run.harvest.members import Member, read_members
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
+from preprocess.files.reading import read_json
 from trainers import Checkpoint, Stop, converged, latest_good
 
 
@@ -55,8 +55,13 @@ def _known(directory: Path) -> dict[str, Extension]:
 
 
 def _check_rehearsal(directory: Path) -> None:
-    spec = RunDirectory(directory).spec
-    if spec.is_file() and json.loads(spec.read_text()).get("rehearsal"):
+    try:
+        told = read_json(RunDirectory(directory).spec)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise HarvestError(f"{RunDirectory(directory).spec} cannot be read: {error}; remove it") from error
+    if isinstance(told, dict) and told.get("rehearsal"):
         raise HarvestError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
 
 
@@ -80,7 +85,11 @@ def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[s
     states = [update["schedule"] for update in saved.updates]
     wanted = saved.steps + (epochs - saved.epoch) * (saved.steps // saved.epoch if saved.epoch else 0)
     for state in states:
-        found = fixed_length(state, saved.steps, wanted)
+        try:
+            found = fixed_length(state, saved.steps, wanted)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            text = f"job {job.name}: its newest checkpoint holds a schedule that cannot be so ({error})"
+            raise HarvestError(f"{text}; extend a run whose checkpoints are sound") from error
         if found is not None:
             raise HarvestError(_refusal(job, found, epochs, wanted))
     if any(map(knows_no_length, states)):

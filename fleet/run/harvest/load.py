@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member, Members, read_members
 from fleet.run.harvest.network import TrainedNetwork, read_network
+from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run.harvest.results import Results, read_results
 from fleet.spec import Job
 
@@ -88,7 +89,7 @@ def _unchanged(outputs: Tensor) -> Tensor:
 
 def load(
     directory: str | Path, members: str | Iterable[str] = "all", checkpoint: str = "best",
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "cpu", trust: bool = False,
 ) -> Ensemble:  # fmt: skip
     """Return networks of a run directory as one `nn.Module` that gives mean probabilities, in eval mode.
 
@@ -97,14 +98,16 @@ def load(
         members: `all` networks that did not fail and have a checkpoint, `best:5` for the best five of them, or names.
         checkpoint: `best` for each network's best checkpoint where one is kept, else its last; or `last`.
         device: where the networks are.
+        trust: whether code that another user chose may run, see `fleet.run.harvest.recorded_spec.check_trusted`.
 
     Raises:
-        HarvestError: there is no such run, network or checkpoint.
+        HarvestError: there is no such run, network or checkpoint, or its code is another user's and not trusted.
         CheckpointError: a checkpoint is damaged.
         SpecError, ReferenceProblem: the run's spec, or a module that it names, cannot be read any more.
     """
     if checkpoint not in ("best", "last"):
         raise HarvestError(f"checkpoint is {checkpoint!r}; choose 'best' or 'last'")
+    check_trusted(Path(directory), trust)
     found = read_members(Path(directory))
     ensemble = load_members(found, found.chosen(members), checkpoint, device)
     ensemble.directory = Path(directory)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.harvest.export import write_file
+from fleet.run.harvest.export import written
 from fleet.run.harvest.load import Ensemble, gives_classes
 from fleet.spec import Job
 from fleet.spec.inputs import prepared_targets
+from trainers.state.state_file import RecordingFile, hdf5_in
 
 BATCH = 64
 """Samples that the networks get at once: always as many, since sums of floats are rounded by the shape of a batch."""
@@ -66,15 +67,11 @@ class Predictions:
         """
         arrays = {**more, "members": self.probabilities, **({"targets": self.targets} if self.labelled else {})}
         words = {"names": self.names, **({"samples": samples} if samples else {})}
-        write_file(path, lambda partial: _write(partial, words, arrays))
-
-
-def _write(path: Path, words: Mapping[str, Sequence[str]], arrays: Mapping[str, Tensor]) -> None:
-    with h5py.File(path, "w") as file:
-        for name, texts in words.items():
-            file.create_dataset(name, data=np.array(texts, object), dtype=h5py.string_dtype())
-        for name, tensor in arrays.items():
-            file.create_dataset(name, data=tensor.numpy())
+        with written(path) as file, hdf5_in(RecordingFile(file.fileno(), "r+", closefd=False), "w") as hdf5:
+            for name, texts in words.items():
+                hdf5.create_dataset(name, data=np.array(texts, object), dtype=h5py.string_dtype())
+            for name, tensor in arrays.items():
+                hdf5.create_dataset(name, data=tensor.numpy())
 
 
 def check_classes(jobs: Iterable[Job]) -> None:

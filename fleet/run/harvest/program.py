@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.harvest.export import write_file
+from fleet.run.harvest.export import written
 
 
 def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> None:
@@ -32,11 +32,7 @@ def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> N
         raise HarvestError(f"{text}; export its weights, to a file that ends in .safetensors") from error
     if not same:
         raise HarvestError(f"{what}: the program of torch.export gives other outputs; export its weights instead")
-    write_file(path, lambda partial: _save(program, partial))
-
-
-def _save(program: torch.export.ExportedProgram, path: Path) -> None:
-    with open(path, "wb") as file:
+    with written(path) as file:
         torch.export.save(program, file)
 
 

@@ -1,16 +1,24 @@
-"""The spec of a run, as its directory tells it."""
+"""The spec of a run, as its directory tells it, and whether the code that it names is to be run."""
 
 from __future__ import annotations
 
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.ensemble_file import NAME as ENSEMBLE_FILE
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.problem import nearest
 
 _MOST_NAMES = 10
+_MOST_REFERENCES = 3
+_ZOO = "trainers.zoo:"
 
 
 def recorded_spec(directory: Path) -> EnsembleSpec:
@@ -24,9 +32,14 @@ def recorded_spec(directory: Path) -> EnsembleSpec:
     if known is None:
         text = f"{directory} holds no run that was started: there is no ensemble.json in it"
         raise HarvestError(f"{text}; name the --out of a `fleet run`")
-    own = {job["name"] for job in known.spec["jobs"]}
-    jobs = [*known.spec["jobs"], *(job for job in AddedJobs(directory).taken() if job["name"] not in own)]
-    return EnsembleSpec.from_mapping({**known.spec, "jobs": jobs}, folder=Path(known.folder))
+    try:
+        own = {job["name"] for job in known.spec["jobs"]}
+        jobs = [*known.spec["jobs"], *(job for job in AddedJobs(directory).taken() if job["name"] not in own)]
+        told, folder = {**known.spec, "jobs": jobs}, Path(known.folder)
+    except (KeyError, TypeError, AttributeError) as error:
+        text = f"{directory / ENSEMBLE_FILE} is damaged: no run writes it so ({type(error).__name__}: {error})"
+        raise HarvestError(f"{text}; give `fleet run` its spec again") from error
+    return EnsembleSpec.from_mapping(told, folder=folder)
 
 
 def recorded_job(spec: EnsembleSpec, directory: Path, name: str) -> Job:
@@ -41,3 +54,74 @@ def recorded_job(spec: EnsembleSpec, directory: Path, name: str) -> Job:
     meant = nearest(name, names)
     ask = f"; did you mean {meant}?" if meant else f"; it has {', '.join(sorted(names)[:_MOST_NAMES])}"
     raise HarvestError(f"the run in {directory} has no job {name}{ask}")
+
+
+def check_trusted(directory: Path, trust: bool) -> None:
+    """Refuse to run code that another user can have chosen, unless the caller trusts it; nothing is imported here.
+
+    A spec names code by `module:Name`, which may be anybody's: a file in the folder that the run directory tells, in
+    the current one, or any installed function with any arguments. So it is another's where the run directory, its
+    spec or a job that was added belongs to another user, or that folder, or a file or package in it that is named.
+    Links are followed. What belongs to this user or to root is trusted; root, who runs with the rights of all, trusts
+    root alone. A run whose spec names nothing but built-ins and `trainers.zoo` is never refused.
+
+    Args:
+        trust: whether the caller has said that such code may run.
+
+    Raises:
+        HarvestError: whose code it is, what of it is named, and where it is looked for.
+    """
+    known = None if trust else EnsembleFile.read(directory)
+    if known is None:
+        return
+    references = sorted({*_references(known.spec), *_references(AddedJobs(directory).taken())})
+    if not references:
+        return
+    deciding = [directory, directory / ENSEMBLE_FILE, *sorted((directory / "added").rglob("*"))]
+    for place in (*deciding, Path(known.folder), *_modules(references, [Path(known.folder), Path.cwd()])):
+        with suppress(OSError):  # what is not there gives no code
+            owner = place.stat().st_uid
+            if owner not in (0, os.geteuid()):
+                raise HarvestError(_whose_code(place, owner, references, known.folder))
+
+
+def _whose_code(place: Path, owner: int, references: list[str], folder: str) -> str:
+    try:
+        user = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        user = str(owner)
+    more = len(references) - _MOST_REFERENCES
+    named = ", ".join(references[:_MOST_REFERENCES]) + (f" and {more} more" if more > 0 else "")
+    text = (
+        f"{place} belongs to user {user}, and the run's spec names code ({named}), looked for in {folder}, that would"
+    )
+    return f"{text} run with your rights; read it, and then add --trust (in Python trust=True)"
+
+
+def _references(told: Any) -> Iterator[str]:
+    """All texts in plain values by which modules could be imported, wherever they stand."""
+    waiting = [told]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, str) and _may_name_code(value):
+            yield value
+
+
+def _may_name_code(text: str) -> bool:
+    module, colon, name = text.partition(":")
+    zoo = text.startswith(_ZOO) and name.isidentifier()  # with dots it could reach other modules
+    return bool(module and colon and name) and "/" not in module and not zoo
+
+
+def _modules(references: list[str], folders: list[Path]) -> Iterator[Path]:
+    """The files and packages that may be imported for references, in these folders."""
+    for reference in references:
+        words = reference.partition(":")[0].split(".")
+        for folder in folders:
+            for count in range(1, len(words) + 1):
+                place = folder.joinpath(*words[:count])
+                yield from (place, place / "__init__.py", place.with_name(f"{place.name}.py"))

@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import h5py
+from trainers import CheckpointError
+from trainers.state.checkpoint import outline
 
-_UNREADABLE = (OSError, KeyError, RuntimeError, ValueError)
+_PARAMETERS = "/parameters/"
 
 
 def parameter_count(path: Path) -> int | None:
     """Return how many numbers a checkpoint's parameters have, all together; None if it cannot be read."""
     try:
-        with h5py.File(path, "r") as file:
-            parameters = file["state"]["parameters"]
-            return sum(math.prod(parameters[name].shape) for name in _arrays(parameters))
-    except _UNREADABLE:
+        arrays = outline(path).arrays
+    except CheckpointError:
         return None
+    return sum(math.prod(place.shape) for name, place in arrays.items() if name.startswith(_PARAMETERS))
 
 
 def content_digest(path: Path) -> str | None:
     """Return the digest of a checkpoint's content, blake2b in hexadecimal; None if it cannot be read."""
     try:
-        with h5py.File(path, "r") as file:
-            return str(file.attrs["digest"])
-    except _UNREADABLE:
+        return outline(path).digest
+    except CheckpointError:
         return None
 
 
@@ -33,10 +32,3 @@ def epoch_of(path: Path) -> int | None:
     """Return after how many finished epochs a checkpoint was written, by its name; None: the name says nothing."""
     words = path.stem.split("-")
     return int(words[1]) if len(words) > 1 and words[1].isdecimal() else None
-
-
-def _arrays(group: h5py.Group) -> list[str]:
-    """The names of all arrays below."""
-    found: list[str] = []
-    group.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
-    return found

@@ -37,6 +37,7 @@ class AskedPrediction:
         checkpoint: `best` or `last`.
         device: where the networks are, as torch names it.
         combined: how their answers become one.
+        trust: whether code that another user chose may run.
     """
 
     members: str = "all"
@@ -45,6 +46,7 @@ class AskedPrediction:
     checkpoint: Literal["best", "last"] = "best"
     device: str = "cpu"
     combined: Combination = field(default_factory=Combination)
+    trust: bool = False
 
     @property
     def picks(self) -> int | None:
@@ -82,4 +84,5 @@ class AskedPrediction:
         words += ["--checkpoint", self.checkpoint, "--device", self.device]
         for option, value in (("--data", self.data), ("--out", self.out), ("--soup", self.combined.soup)):
             words += [option, str(value)] if value is not None else []
-        return words + (["--temperature"] if self.combined.temperature else [])
+        words += ["--temperature"] if self.combined.temperature else []
+        return words + (["--trust"] if self.trust else [])

@@ -17,6 +17,7 @@ from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.splits import find_splits
+from preprocess.files.reading import check_is_file
 from preprocess.sources.arrays import open_array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, has_ending
 from preprocess.sources.hdf5 import open_file
@@ -47,6 +48,11 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         known = f"did you mean {meant}?" if meant else f"the spec has {', '.join(spec.data) or 'none'}"
         text = f"--data {data}: the run's spec has no such data set, and {Path.cwd()} no such file or folder"
         raise HarvestError(f"{text}; {known}")
+    if not Path(data).is_dir():
+        try:
+            check_is_file(data)
+        except OSError as error:
+            raise HarvestError(f"--data {data} {error.strerror}; give a file or folder of samples") from error
     mend = "the file's samples are prepared like those of one data set: name --members that share one"
     check_shared({job.name: data_key(job) for job in jobs}, "data set", mend)
     first = jobs[0]

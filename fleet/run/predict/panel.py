@@ -13,6 +13,7 @@ from fleet.run.harvest.load import Ensemble, on_device
 from fleet.run.harvest.members import Members, read_members
 from fleet.run.harvest.network import TrainedNetwork, read_network
 from fleet.run.harvest.predictions import check_classes
+from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run.harvest.soup import check_one_architecture
 from fleet.run.held_out import HeldOut
 from fleet.run.predict.asked import AskedPrediction
@@ -68,6 +69,7 @@ def open_panel(directory: Path, asked: AskedPrediction, team: Team) -> Panel:
     """
     with team.mending():
         asked.check()
+        check_trusted(directory, asked.trust)
         found = read_members(directory)
     paths = team.agreed(lambda: _checkpoints(found, asked))
     with team.mending():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from preprocess.files.reading import read_json
 
 _CARD = ".safetensors.json"
 
@@ -19,7 +20,7 @@ def exported_models(places: Iterable[Path], run: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for card in sorted(_cards(places), key=lambda path: path.stat().st_mtime):
         try:
-            told = json.loads(card.read_text())
+            told = read_json(card)
             if told["run"] == run:
                 found[str(told["job"])] = card.with_suffix("").absolute()
         except (OSError, ValueError, KeyError, TypeError):
