@@ -142,7 +142,11 @@ def _inputs_and_targets(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
     """The splits of an .npz: inputs and targets, or x_train, y_train, x_test, y_test as Keras has them."""
     given = _inputs_and_targets(arguments)
-    archive = open_array(str(path))
+    try:
+        archive = open_array(str(path))
+    except SourceError as cause:
+        rule = f"is not an .npz archive ({cause.rule})"
+        raise ConversionError(str(path), rule, "write it anew with numpy.savez") from cause
     if not isinstance(archive, Archive):
         raise ConversionError(str(path), "is not an .npz archive", "write it anew with numpy.savez")
     names = set(archive.files)

@@ -69,7 +69,7 @@ def _values(path: str, shape: tuple[int, ...], dtype: np.dtype[np.generic], star
         raw.seek(0)
         file = _unpacked(raw) if is_packed else raw
         values = np.empty(math.prod(shape), dtype)
-        place, left = 0, memoryview(values).cast("B")
+        place, left = 0, memoryview(values.view(np.uint8)).cast("B")  # type: ignore[arg-type]
         try:
             file.read(start)
             while place < len(left) and (count := file.readinto(left[place : place + (1 << 20)])):  # type: ignore[attr-defined]

@@ -85,9 +85,7 @@ def unpacked(content: bytes, ending: str, what: str) -> bytes:
     except zlib.error as cause:
         raise SourceError(what, f"is a gzip file that does not unpack ({cause})", MEND) from cause
     if not unpacker.eof:
-        rule = (
-            f"unpacks to more than {most} bytes" if unpacker.unconsumed_tail else "is a gzip file that is cut off"
-        )
+        rule = f"unpacks to more than {most} bytes" if unpacker.unconsumed_tail else "is a gzip file that is cut off"
         raise SourceError(what, rule, MEND)
     return found
 

@@ -8,7 +8,7 @@ import tarfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
 def _scan(path: str, fields: TarFields) -> ShardIndex:
     _refuse_packed(path)
     try:
-        with open_file(path) as file, tarfile.open(fileobj=_Pieces(file), mode="r:") as shard:
+        with open_file(path) as file, tarfile.open(fileobj=cast(Any, _Pieces(file)), mode="r:") as shard:
             samples = _samples(shard, path, fields)
             inputs = [_input(path, key, parts, fields) for key, parts in samples.items()]
             targets = [_target(shard, path, key, parts, fields) for key, parts in samples.items()]

@@ -22,8 +22,30 @@ NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 """What files of metadata are called."""
 
 _CODECS = frozenset(
-    "bytes transpose sharding_indexed blosc zstd gzip zlib bz2 lzma lz4 delta shuffle bitround fixedscaleoffset "
-    "quantize astype packbits adler32 crc32 crc32c fletcher32 jenkins_lookup3".split()
+    [
+        "bytes",
+        "transpose",
+        "sharding_indexed",
+        "blosc",
+        "zstd",
+        "gzip",
+        "zlib",
+        "bz2",
+        "lzma",
+        "lz4",
+        "delta",
+        "shuffle",
+        "bitround",
+        "fixedscaleoffset",
+        "quantize",
+        "astype",
+        "packbits",
+        "adler32",
+        "crc32",
+        "crc32c",
+        "fletcher32",
+        "jenkins_lookup3",
+    ]
 )
 
 
@@ -50,7 +72,9 @@ def check_opened(array: Any, path: str, name: str) -> None:
         noted = metadata.to_dict()
     _check_codecs(noted, os.path.join(path, name))
     if array.path.strip("/") != name:
-        raise SourceError(name, f"{path} gives another array for it, {array.path!r}", "name arrays by their plain names")
+        raise SourceError(
+            name, f"{path} gives another array for it, {array.path!r}", "name arrays by their plain names"
+        )
 
 
 class _FilesOf2(MutableMapping[str, bytes]):
