@@ -161,7 +161,7 @@ def _read(path: str, file: Any, group: int, names: Sequence[str]) -> Any:
     if longest * noted.num_rows <= SMALL_BYTES:
         return file.read_row_group(group, columns=names, use_threads=False)
     parts, taken = [], 0  # each text may be as long as the column is in the file: a dictionary's longest
-    rows = max(1, SMALL_BYTES // longest)
+    rows = max(1, SMALL_BYTES // (8 * longest))
     for part in file.iter_batches(rows, [group], columns=names, use_threads=False):
         parts.append(part)
         taken += part.nbytes

@@ -22,30 +22,9 @@ NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 """What files of metadata are called."""
 
 _CODECS = frozenset(
-    [
-        "bytes",
-        "transpose",
-        "sharding_indexed",
-        "blosc",
-        "zstd",
-        "gzip",
-        "zlib",
-        "bz2",
-        "lzma",
-        "lz4",
-        "delta",
-        "shuffle",
-        "bitround",
-        "fixedscaleoffset",
-        "quantize",
-        "astype",
-        "packbits",
-        "adler32",
-        "crc32",
-        "crc32c",
-        "fletcher32",
-        "jenkins_lookup3",
-    ]
+    {"bytes", "transpose", "sharding_indexed", "delta", "shuffle", "bitround", "fixedscaleoffset", "quantize"}
+    | {"astype", "packbits", "blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4"}
+    | {"adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"}
 )
 
 
