@@ -20,6 +20,8 @@ from preprocess.conversion.plan import ConversionPlan, plan_conversion
 from preprocess.conversion.pool import made_blocks
 from preprocess.conversion.space import check_space
 from preprocess.conversion.splits import find_splits
+from preprocess.files.reading import NotAFile
+from preprocess.files.writing import LaidByOthers
 from preprocess.samples.layout import Array
 
 
@@ -123,7 +125,7 @@ def convert(
     _check_destination(path, force)
     splits = find_splits(str(source), None if held_out is None else str(held_out), dict(arguments or {}), channels)
     plan = plan_conversion(splits, encoding, channels, quality)
-    with closing(Partial(path, plan.header(), plan.row, force)) as partial:
+    with closing(_partial(path, plan, force)) as partial:
         run = _Run(plan, partial, skip_corrupt, progress, sync_seconds)
         check_space(plan, path, run.written)
         try:
@@ -214,6 +216,16 @@ class _Run:
             for sample in (part["length"] == SKIPPED).nonzero()[0].tolist():
                 found += self._maker(Block(split, sample, sample + 1)).failures
         return tuple(found)
+
+
+def _partial(path: Path, plan: ConversionPlan, force: bool) -> Partial:
+    try:
+        return Partial(path, plan.header(), plan.row, force)
+    except (LaidByOthers, NotAFile) as cause:
+        rule, _, mend = str(cause.strerror).partition(": ")
+        raise ConversionError(str(cause.filename), rule, mend or "remove it") from cause
+    except OSError as cause:
+        raise _failure(cause, path) from cause
 
 
 def _check_destination(path: Path, force: bool) -> None:

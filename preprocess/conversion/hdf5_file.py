@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from preprocess.files.writing import open_in_place
 from preprocess.samples.layout import Array
 from preprocess.sources.hdf5_layout import FORMAT, VERSION, index_digest
 
@@ -112,7 +113,7 @@ def write_around(
         OSError: it cannot be written.
         RuntimeError: HDF5 expects the samples elsewhere.
     """
-    with _AroundFile(path, "r+") as raw:
+    with open_in_place(path) as own, _AroundFile(own.fileno(), "r+", closefd=False) as raw:
         try:
             with _hdf5(raw) as file:
                 _write(file, splits, starts, attributes)

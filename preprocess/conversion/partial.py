@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
+import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from preprocess.conversion.block import MadeBlock
 from preprocess.conversion.errors import ConversionError
-from preprocess.files.writing import sync_folder
+from preprocess.files.memory import check_claim
+from preprocess.files.writing import open_in_place, put_in_place, sync_folder
 from preprocess.samples.layout import Array
+
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock of fcntl(2)
 
 
 class Partial:
@@ -37,6 +42,7 @@ class Partial:
 
     Raises:
         ConversionError: it is another conversion's, or another process is at it.
+        LaidByOthers, NotAFile: somebody laid something else under these names.
     """
 
     def __init__(self, destination: Path, header: Mapping[str, Any], row: np.dtype[Any], force: bool) -> None:
@@ -87,8 +93,7 @@ class Partial:
     def finish(self, destination: Path) -> None:
         """Give the file, complete by now, its name."""
         os.fsync(self._data.fileno())
-        os.replace(self.path, destination)
-        sync_folder(destination.parent)
+        put_in_place(self.path, destination)
         self._record_path.unlink()
 
     def close(self) -> None:
@@ -99,9 +104,19 @@ class Partial:
         self._data.close()
         self._record.close()
 
-    def _begin(self, line: bytes, row: np.dtype[Any], force: bool) -> tuple[IO[bytes], Array]:
+    def _begin(self, line: bytes, row: np.dtype[Any], force: bool) -> tuple[BinaryIO, Array]:
         """Open the record; give the rows that it has."""
-        known = self._record_path.read_bytes() if self._record_path.exists() else b""
+        record = io.BufferedRandom(open_in_place(self._record_path))  # type: ignore[arg-type]
+        try:
+            return record, self._continued(record, line, row, force)
+        except BaseException:
+            record.close()
+            raise
+
+    def _continued(self, record: BinaryIO, line: bytes, row: np.dtype[Any], force: bool) -> Array:
+        """Bring the record to the end of its whole rows, which are returned."""
+        check_claim(self._record_path, os.fstat(record.fileno()).st_size)
+        known = record.read()
         head, newline, body = known.partition(b"\n")
         ours = head + newline == line
         theirs = body if newline else self._data.seek(0, os.SEEK_END)
@@ -109,16 +124,16 @@ class Partial:
             rule = "is of another conversion, of other data or with other options, which was not finished"
             raise ConversionError(str(self.path), rule, "give the same command as then, or --force to begin anew")
         rows = self._whole_rows(body) if ours else np.empty(0, row)
-        record = open(self._record_path, "r+b" if ours else "w+b")  # noqa: SIM115 (closed with the conversion)
         if not ours:
             self._data.truncate(0)
+            record.seek(0)
             record.write(line)
         record.seek(len(line) + len(rows) * self._checked.itemsize)
         record.truncate()
         record.flush()
         os.fsync(record.fileno())
         sync_folder(self.path.parent)
-        return record, rows
+        return rows
 
     def _whole_rows(self, body: bytes) -> Array:
         """The rows up to the first that is cut off or was not written."""
@@ -135,12 +150,12 @@ class Partial:
         return table.tobytes()
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _locked(path: Path) -> BinaryIO:
     """Open the partial file for this process alone."""
-    data = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed with the conversion)
+    data = open_in_place(path)
     try:
-        fcntl.flock(data, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.fcntl(data, fcntl.F_OFD_SETLK, _WHOLE_FILE)  # not flock, which whoever may read the file can hold
+    except (BlockingIOError, PermissionError):
         data.close()
         rule = "another process is converting into it"
         raise ConversionError(str(path), rule, "wait for that one, or give another destination") from None

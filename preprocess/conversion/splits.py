@@ -15,6 +15,7 @@ from preprocess.conversion.table_splits import table_folder, table_kind, table_s
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.names import load_object
 from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.sources.arrays import Archive, open_array
 from preprocess.sources.image_folder import SPLIT_FOLDERS
 
 _KINDS = (
@@ -140,15 +141,15 @@ def _inputs_and_targets(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
     """The splits of an .npz: inputs and targets, or x_train, y_train, x_test, y_test as Keras has them."""
-    import numpy as np
-
     given = _inputs_and_targets(arguments)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = set(archive.files)
-    except (OSError, ValueError, EOFError, AttributeError) as cause:
-        rule = f"is not an .npz archive ({cause})"
+        archive = open_array(str(path))
+    except SourceError as cause:
+        rule = f"is not an .npz archive ({cause.rule})"
         raise ConversionError(str(path), rule, "write it anew with numpy.savez") from cause
+    if not isinstance(archive, Archive):
+        raise ConversionError(str(path), "is not an .npz archive", "write it anew with numpy.savez")
+    names = set(archive.files)
     if given or {"inputs", "targets"} <= names:
         return [Split(TRAIN, "numpy", {"path": str(path), **given})]
     splits = [

@@ -9,10 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError
 from preprocess.sources.arrays import existing
 from preprocess.sources.damage import DamageError, damage_named
-from preprocess.sources.hdf5 import WHOLE, open_file, refuse_elsewhere, try_hdf5
+from preprocess.sources.hdf5 import WHOLE, refuse_elsewhere, try_hdf5
+from preprocess.sources.hdf5 import open_file as open_hdf5_file
 from preprocess.sources.hdf5_layout import FORMAT, SplitIndex, read_index
 
 
@@ -44,7 +46,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
     total = sum(len(index) for index in indices)
     seen = 0
     for index in indices:
-        with open(index.path, "rb", buffering=0) as file:
+        with open_file(index.path) as file:
             for sample in range(len(index)):
                 damage += _damage(index, sample, file.fileno())
                 seen += 1
@@ -57,7 +59,7 @@ def _indices(path: str) -> tuple[list[SplitIndex], list[str]]:
     """The indices of all splits that have a whole one, and the mistakes of the others."""
     indices, damage = [], []
     try_hdf5(str(existing(path)))
-    with damage_named(path, "it"), closing(open_file(path)) as file:
+    with damage_named(path, "it"), closing(open_hdf5_file(path)) as file:
         if file.attrs.get("format") != FORMAT:
             raise SourceError(path, "is not a file that was converted, so it has no checksums", "give one that was")
         refuse_elsewhere(path, file, WHOLE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -216,8 +217,8 @@ def _by_pillow(picture: Any, channels: int) -> Array:
 
 def _upper_bytes(picture: Any) -> Any:
     """Cut grey of 16 bits, which Pillow also holds in 32, to 8."""
-    values = np.asarray(picture).astype(np.int64)
-    if values.min() < 0 or values.max() >= 2**16:
+    values = np.asarray(picture)
+    if int(values.min()) < 0 or int(values.max()) >= 2**16:
         raise ValueError("its pixels have 32 bits, and a picture's have 8 or 16")
     return _library("PIL.Image").fromarray((values >> 8).astype(np.uint8))
 
@@ -267,6 +268,8 @@ def _checked_size(height: int, width: int) -> tuple[int, int]:
 @cache
 def _library(name: str) -> Any:
     """Return a library, or None if it is not installed; only those who meet pictures pay for the import."""
+    if name == "cv2":  # which reads this once, and unpacks a picture before it tells its size
+        os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MOST_PIXELS))
     try:
         return import_module(name)
     except ImportError:

@@ -14,13 +14,14 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
+from preprocess.files.writing import open_to_append
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import SETTINGS, ServiceSettings
 
-#: How a service starts: `python -m` would put the current folder before Python's own modules, and a `random.py` there
-#: would hide the standard one. After the name of the program comes that of the service.
+#: How a service starts: the current folder is no place of modules, unless it is one of the loader's, whose places
+#: the service takes. After the name of the program comes that of the service.
 _START = (
-    "import sys; sys.path.append(sys.path.pop(0)) if sys.path[0] == '' else None; "
+    "import sys; sys.path[:] = [place for place in sys.path if place not in ('', '.')]; "
     "from preprocess.sharing.__main__ import main; main(sys.argv[2])"
 )
 
@@ -99,4 +100,6 @@ def _be_a_copy(place: ServicePlace, serve: Callable[[], None], of_the_parent: It
 
 
 def _open_log(place: ServicePlace) -> int:
-    return os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open_to_append(place.log, 0o600) as log:
+        log.truncate(0)
+        return os.dup(log.fileno())

@@ -1,20 +1,32 @@
-"""Where a service is found: a socket and a lock in a folder of this user's."""
+"""Where a service is found: a socket and a lock in a folder of this user's.
+
+Processes of one user that start at the same time have to agree on the folder, whatever others lay in a folder for all.
+So they go through the same names in the same order, and take the first that is theirs or that they can make, which
+only one of them can. All names but the first follow from a secret of the user, so that nobody else knows them.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from preprocess.files.reading import open_file
+from preprocess.files.writing import make_folder, open_in_place, whole_file
+
 _LONGEST_ADDRESS = 107  # bytes; unix(7): 108 with the one that ends it
 _LOCK_TICK_SECONDS = 0.02
+_SECRET_BYTES = 32
+_MOST_NAMES = 100  # of folders that others may hold: to know one they must have seen it, and it must have gone
 
 
 @dataclass(frozen=True)
@@ -34,16 +46,10 @@ class ServicePlace:
         """Return the place, and make its folder if there is none.
 
         Raises:
-            PermissionError: somebody else owns the folder, or may write to it.
+            PermissionError: somebody else owns the folder, and this user has no place for a secret.
             ValueError: the path of the folder is too long for a socket.
         """
-        base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-        folder = base / f"shared-loader-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise PermissionError(f"{folder} is not this user's alone: remove it, or set XDG_RUNTIME_DIR to another")
-        place = cls(folder, name)
+        place = cls(_own_folder(), name)
         if (length := len(os.fsencode(place.address))) > _LONGEST_ADDRESS:
             text = f"{place.address} has {length} bytes, and a socket's path can have {_LONGEST_ADDRESS}"
             raise ValueError(f"{text}: set XDG_RUNTIME_DIR to a folder with a shorter path")
@@ -69,7 +75,8 @@ class ServicePlace:
         Raises:
             TimeoutError: another process has had the lock for so many seconds.
         """
-        descriptor = os.open(self.folder / f"{self._digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open_in_place(self.folder / f"{self._digest}.lock", 0o600) as file:
+            descriptor = os.dup(file.fileno())
         try:
             self._take(descriptor, timeout)
             yield descriptor
@@ -109,3 +116,65 @@ class ServicePlace:
     @property
     def _digest(self) -> str:
         return blake2b(self.name.encode(), digest_size=10).hexdigest()
+
+
+def _own_folder() -> Path:
+    """Return the folder of this user's services on this node, which only this user may enter.
+
+    It lies in XDG_RUNTIME_DIR if there is such a folder, else among temporary files, where anybody may have taken a
+    name before.
+    """
+    given = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    base = given if given.is_dir() and os.access(given, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    plain = base / f"shared-loader-{os.getuid()}"
+    secret = _secret(make=False)
+    if secret is None:
+        if _is_own(plain):
+            return plain
+        secret = _secret(make=True)
+    if secret is None:
+        text = (
+            f"{plain} is not this user's alone, and no secret for another name can be kept in {_secret_path().parent}"
+        )
+        raise PermissionError(f"{text}: set XDG_RUNTIME_DIR to a folder of your own")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()  # names that others saw before it are of no use
+    for number in range(_MOST_NAMES):
+        part = blake2b(f"{boot}{number}".encode(), key=secret, digest_size=8).hexdigest()
+        if _is_own(folder := base / f"{plain.name}-{part}"):
+            return folder
+    raise PermissionError(
+        f"{base}: others hold {_MOST_NAMES} names of this user's: set XDG_RUNTIME_DIR to a folder of your own"
+    )
+
+
+def _is_own(folder: Path) -> bool:
+    """Say whether a folder is this user's alone; it is made if there is nothing of its name."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def _secret(make: bool) -> bytes | None:
+    """Return this user's secret, the same for all who ask at the same time; None where there is none.
+
+    Args:
+        make: make one if there is none yet, which only one process can.
+    """
+    path = _secret_path()
+    try:
+        if make:
+            make_folder(path.parent)
+            with suppress(FileExistsError), whole_file(path, mode=0o600, replace=False) as file:
+                file.write(secrets.token_bytes(_SECRET_BYTES))
+        with open_file(path) as file:
+            status = os.fstat(file.fileno())
+            found = file.read(_SECRET_BYTES)
+    except (OSError, RuntimeError):
+        return None
+    is_own = status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return found if is_own and len(found) == _SECRET_BYTES else None
+
+
+def _secret_path() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shared-loader" / "secret"

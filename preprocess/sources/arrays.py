@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from preprocess.files.memory import check_claim
+from preprocess.files.reading import check_is_file, open_file
 from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
+from preprocess.sources.damage import refusals_named
+
+_ZIP = b"PK"
+_AT_ONCE = 64 << 20  # bytes
 
 
 class ArraySource:
@@ -28,7 +39,7 @@ class ArraySource:
         self._inputs, self._targets = inputs, targets
         shape, dtype = tuple(inputs.shape[1:]), np.dtype(inputs.dtype)
         self._add_channel = is_plain_image(shape, dtype)
-        self.copies_many = isinstance(inputs, np.ndarray) and isinstance(targets, np.ndarray)
+        self.copies_many = all(isinstance(each, (np.ndarray, PackedArray)) for each in (inputs, targets))
         target_dtype = "int64" if np.dtype(targets.dtype).kind in "iub" else str(targets.dtype)
         self.layout = SampleLayout(
             (*shape, 1) if self._add_channel else shape, str(dtype), tuple(targets.shape[1:]), target_dtype
@@ -65,13 +76,19 @@ def is_plain_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 
 
 def existing(path: str) -> Path:
-    """Return the path of a file that exists.
+    """Return the path of a regular file that exists.
 
     Raises:
         SourceError: there is none.
     """
-    if not Path(path).is_file():
-        raise SourceError(str(path), "there is no such file", f"paths are relative to {Path.cwd()}; mend the path")
+    with refusals_named("give the path of a file"):
+        try:
+            check_is_file(path)
+        except (FileNotFoundError, NotADirectoryError) as cause:
+            mend = f"paths are relative to {Path.cwd()}; mend the path"
+            raise SourceError(str(path), "there is no such file", mend) from cause
+        except PermissionError as cause:
+            raise SourceError(str(path), "may not be read by this user", "ask its owner, or copy it") from cause
     return Path(path)
 
 
@@ -86,25 +103,148 @@ def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "
     if path is None:
         return ArraySource(open_array(inputs), open_array(targets), inputs)
     archive = open_array(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
+    if not isinstance(archive, Archive):
         raise SourceError(path, "is not an .npz archive", "give inputs: and targets: for two .npy files")
-    with archive:
-        for name in (inputs, targets):
-            if name not in archive.files:
-                raise SourceError(name, f"{path} holds no such array", spelling_advice(name, archive.files))
-        return ArraySource(archive[inputs], archive[targets], path)
+    return ArraySource(archive.array(inputs), archive.array(targets), path)
 
 
 def open_array(path: str) -> Any:
-    """Open an .npy file, mapped into memory, or an .npz file.
+    """Open an .npy file, mapped into memory, or an .npz file, as an `Archive`.
 
     Raises:
         SourceError: it is missing, or no such file of numbers.
     """
+    with numpy_errors_named(path), open_file(existing(path)) as file:
+        if file.read(len(_ZIP)) == _ZIP:
+            return Archive(path)
+        file.seek(0)
+        shape, is_fortran, dtype = npy_header(file)
+        if not math.prod(shape):
+            return np.empty(shape, dtype)
+        return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+
+
+class Archive:
+    """An .npz file, of which no array is unpacked before its values are asked for.
+
+    Attributes:
+        files: the names of its arrays.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with self._opened() as packed:
+            self._members = {info.filename.removesuffix(".npy"): info for info in packed.infolist()}
+            self._size = os.stat(path).st_size
+        self.files = list(self._members)
+
+    def array(self, name: str) -> PackedArray:
+        """Return one of its arrays.
+
+        Raises:
+            SourceError: there is none of this name, or none of numbers, or it takes more memory than it may.
+        """
+        if name not in self._members:
+            raise SourceError(name, f"{self._path} holds no such array", spelling_advice(name, self.files))
+        member = self._members[name]
+        with numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
+            shape, _, dtype = npy_header(stream)
+            claimed = math.prod(shape) * dtype.itemsize
+            if stream.tell() + claimed != member.file_size:
+                raise ValueError(f"{name!r} claims {claimed} bytes, and its member has {member.file_size} in all")
+        stored = min(member.compress_size, self._size)
+        return PackedArray(self._path, name, shape, dtype, stored, lambda: self._read(member))
+
+    def _read(self, member: zipfile.ZipInfo) -> Array:
+        with numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
+            found: Array = np.lib.format.read_array(stream, allow_pickle=False)
+            return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        with open_file(self._path) as file, zipfile.ZipFile(file) as packed:
+            yield packed
+
+
+class PackedArray:
+    """An array that is read into memory when its first value is asked for; at once if it is small.
+
+    So a plan, which asks for shapes, takes no memory for large ones, and damage to small ones is told early.
+
+    Attributes:
+        shape, dtype: the array's.
+
+    Args:
+        path: the file, for errors.
+        name: what the array is called in it, for errors.
+        shape, dtype: what it claims.
+        stored: bytes that it has in the file.
+        read: reads it.
+
+    Raises:
+        SourceError: it takes more memory than it may.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        stored: int | None,
+        read: Callable[[], Array],
+    ) -> None:
+        self.shape, self.dtype, self._read = shape, dtype, read
+        self._array: Array | None = None
+        claimed = math.prod(shape) * dtype.itemsize
+        with refusals_named():
+            check_claim(path, claimed, name and f"its {name!r}", stored)
+        if claimed <= _AT_ONCE:
+            self.whole()
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+    def __getitem__(self, places: Any) -> Any:
+        return (self.whole() if self._array is None else self._array)[places]
+
+    def whole(self) -> Array:
+        """Return all of it."""
+        if self._array is None:
+            self._array = self._read()
+        return self._array
+
+
+def npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an .npy file: shape, whether it is in Fortran's order, dtype. ValueError: it is none."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"it is of the version {version}")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("it holds objects, and to read them would run code")
+    if any(side < 0 for side in shape):
+        raise ValueError(f"it claims the shape {shape}")
+    return shape, is_fortran, dtype
+
+
+@contextmanager
+def numpy_errors_named(path: str) -> Iterator[None]:
+    """Turn what NumPy and zip raise on a damaged file into SourceError."""
     try:
-        return np.load(existing(path), mmap_mode="r", allow_pickle=False)
+        with refusals_named():
+            yield
     except SourceError:
         raise
-    except (ValueError, OSError, EOFError) as cause:
-        rule = f"NumPy cannot read it ({cause})"
+    except Exception as cause:  # zip's unpackers raise nearly anything
+        rule = f"NumPy cannot read it ({' '.join(str(cause).split())[:300]})"
         raise SourceError(path, rule, "give an .npy or .npz file without objects") from cause

@@ -5,18 +5,20 @@ They are mapped into memory, so that a sample costs the pages that it lies on. A
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from preprocess.files.reading import NotAFile, TooLarge, read_json
 from preprocess.samples.errors import SourceError, spelling_advice
+from preprocess.sources.arrays import existing
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn
 from preprocess.sources.damage import DamageError, damage_named
 from preprocess.sources.file_paths import file_paths
 from preprocess.sources.optional_package import needed
-from preprocess.sources.table_source import TableArguments, TableSource, open_table
+from preprocess.sources.table_source import TableArguments, TableSource, TriedTable, open_table, try_table
+from preprocess.sources.trial import bounded
 
 _WHAT = "an Arrow file, a pattern of them, or the folder that save_to_disk wrote"
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc")
@@ -64,8 +66,10 @@ class ArrowTable:
             if len(batch) != self.rows[chunk]:
                 rule = f"its record batch {place} has {len(batch)} rows, and had {self.rows[chunk]}"
                 raise DamageError(self._paths[number], rule, "begin again: it was changed meanwhile")
+            path = self._paths[number]
             return {
-                column.name: LoadedColumn(column, pa.chunked_array([batch.column(column.name)])) for column in columns
+                column.name: LoadedColumn(column, pa.chunked_array([batch.column(column.name)]), path)
+                for column in columns
             }
 
     def file_of(self, chunk: int) -> tuple[str, int]:
@@ -143,9 +147,14 @@ def open_arrow(
         raise SourceError(split, f"{path} is not a folder of several parts that save_to_disk wrote", "leave out split")
     else:
         paths = file_paths(path, ARROW_ENDINGS, _WHAT)
-    return open_table(
-        pa, ArrowTable(paths, features), TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
-    )
+    arguments = TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
+    try_table("Arrow", __name__, paths, arguments)
+    return open_table(pa, ArrowTable(paths, features), arguments)
+
+
+def try_as_told(told: str) -> None:
+    """In a process of its own: open files as `open_table` does, and read a little of them."""
+    bounded(lambda path, paths, columns: TriedTable(ArrowTable(paths, {}), columns), told)
 
 
 def saved_splits(folder: str) -> list[str] | None:
@@ -191,11 +200,13 @@ def saved_folder(path: str, split: str | None) -> tuple[list[str], Mapping[str, 
 
 def _noted(path: Path) -> dict[str, Any] | None:
     """What a JSON file says; None if there is none."""
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
-        noted = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as cause:
+        noted = read_json(path)
+    except (NotAFile, TooLarge):
+        raise
+    except (OSError, ValueError) as cause:
         raise DamageError(str(path), f"it cannot be read ({cause})", "save the data set anew: save_to_disk") from cause
     if not isinstance(noted, dict):
         raise DamageError(str(path), "it does not hold names and values", "save the data set anew: save_to_disk")
@@ -205,8 +216,9 @@ def _noted(path: Path) -> dict[str, Any] | None:
 def _opened(path: str) -> _RandomAccessFile | _StreamFile:
     import pyarrow as pa
 
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise SourceError(path, "there is no such file", "copy the data set whole, or save it anew")
+    existing(path)
     with damage_named(path, "it", (pa.ArrowException,), "give an Arrow IPC or Feather file that is whole"):
         if os.path.getsize(path) == 0:
             raise DamageError(path, "it is empty", "copy it anew from where it came")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from preprocess.files.memory import SMALL_BYTES, check_claim
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
 
@@ -69,11 +70,15 @@ class LoadedColumn:
     Args:
         kind: what it holds.
         column: the rows, a `pyarrow.ChunkedArray`.
+        path: the file, for errors.
+
+    Raises:
+        NeedsTooMuchMemory: its values take more than they can, or than may be taken.
     """
 
-    def __init__(self, kind: ColumnKind, column: Any) -> None:
+    def __init__(self, kind: ColumnKind, column: Any, path: str) -> None:
         self._kind = kind
-        self._parts = [_plain_array(part) for part in column.chunks if len(part)]
+        self._parts = [_plain_array(part, path) for part in column.chunks if len(part)]
         self._starts = np.cumsum([0, *map(len, self._parts)]).tolist()
         self._numbers = None
         if kind.form == "numbers" and kind.depth == 0 and not column.null_count:
@@ -105,16 +110,36 @@ class LoadedColumn:
         return {text for part in self._parts for text in part.unique().to_pylist() if text is not None}
 
 
-def _plain_array(array: Any) -> Any:
+def _plain_array(array: Any, path: str) -> Any:
     """Without what stands around the values: dictionaries, extension types, and the struct of bytes and path."""
     kind = type(array).__name__
     if kind == "DictionaryArray":
-        return _plain_array(array.dictionary_decode())
+        check_claim(path, _decoded_bytes(array), "a column whose values stand in many rows", array.nbytes)
+        return _plain_array(array.dictionary_decode(), path)
     if hasattr(array, "storage"):
-        return _plain_array(array.storage)
+        return _plain_array(array.storage, path)
     if kind == "StructArray":
         return array.flatten()[array.type.get_field_index("bytes")]
     return array
+
+
+def _decoded_bytes(array: Any) -> int:
+    """What the values of a dictionary take once each stands in its rows; an upper bound where that is small."""
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    values = array.dictionary
+    most: int = values.nbytes * len(array)
+    if most <= SMALL_BYTES:
+        return most
+    kind = values.type
+    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
+        sizes = pc.binary_length(values)
+    elif types.is_nested(kind):
+        sizes = pc.multiply(pc.list_value_length(values), 8)
+    else:
+        return 8 * len(array)
+    return int(pc.sum(pc.take(sizes, array.indices)).as_py() or 0)
 
 
 def _numbers(one: Any, kind: ColumnKind) -> Array:

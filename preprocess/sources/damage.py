@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from preprocess.files.memory import NeedsTooMuchMemory
+from preprocess.files.reading import NotAFile, TooLarge
 from preprocess.samples.errors import SourceError
 
 MEND = "convert it anew, or copy it anew from where it came"
@@ -39,10 +41,25 @@ def damage_named(path: str, what: str, also: tuple[type[Exception], ...] = (), m
         mend: what to do about it.
     """
     try:
-        yield
+        with refusals_named(mend):
+            yield
     except SourceError:
         raise
     except (*_RAISED, *also) as e:
         text = " ".join(str(e).split())
         reason = text if len(text) <= _MOST else text[:_MOST] + " ..."
         raise DamageError(path, f"{what} cannot be read ({reason or type(e).__name__})", mend) from e
+
+
+@contextmanager
+def refusals_named(mend: str = MEND) -> Iterator[None]:
+    """Turn the refusal of a file that is none, or too large, into SourceError.
+
+    Args:
+        mend: what to do about it, where the refusal does not say.
+    """
+    try:
+        yield
+    except (NotAFile, TooLarge, NeedsTooMuchMemory) as refusal:
+        rule, _, told = str(refusal.strerror).partition("; ")
+        raise SourceError(str(refusal.filename), rule, told or mend) from refusal

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from preprocess.samples.errors import SourceError
+from preprocess.sources.arrays import existing
 
 
 def file_paths(path: str | Sequence[str], endings: Sequence[str], what: str) -> list[str]:
@@ -19,11 +20,13 @@ def file_paths(path: str | Sequence[str], endings: Sequence[str], what: str) -> 
         what: what may be given, for errors.
 
     Raises:
-        SourceError: there are none.
+        SourceError: there are none, or one is no regular file.
     """
     found: list[str] = []
     for part in [path] if isinstance(path, (str, Path)) else list(path):
         some = _files(str(part), endings)
+        for file in some:
+            existing(file)
         if not some:
             rule = f"no file is called so, seen from {Path.cwd()}"
             if os.path.isdir(part):
@@ -40,4 +43,4 @@ def _files(part: str, endings: Sequence[str]) -> list[str]:
         flat = [file for ending in endings for file in glob.glob(os.path.join(glob.escape(part), f"*{ending}"))]
         deep = [os.path.join(glob.escape(part), "**", f"*{ending}") for ending in endings]
         return sorted(flat or [file for pattern in deep for file in glob.glob(pattern, recursive=True)])
-    return [part] if os.path.isfile(part) else sorted(file for file in glob.glob(part) if os.path.isfile(file))
+    return [part] if os.path.exists(part) else sorted(file for file in glob.glob(part) if not os.path.isdir(file))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from preprocess.files.memory import check_claim
 from preprocess.samples.errors import SourceError, spelling_advice
-from preprocess.sources.arrays import ArraySource, existing
+from preprocess.samples.layout import Array
+from preprocess.sources.arrays import ArraySource, PackedArray, existing
 from preprocess.sources.damage import damage_named
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, open_split
 from preprocess.sources.trial import bounded, try_in_time
 
 _CHUNK_SLOTS = 10007  # a prime: HDF5 keeps one chunk of all whose numbers are equal modulo this
+
+_PIECE_BYTES = 16 << 20  # of targets, that are read at once
 
 WHOLE = "a converted file holds all of its data: convert it anew"
 
@@ -52,11 +60,18 @@ def try_hdf5(path: str, **arguments: Any) -> None:
 
 def try_as_told(told: str) -> None:
     """In a process of its own: open a file with `open_hdf5`'s arguments, as JSON, and read a little of it."""
-    bounded(_opened, told)
+    bounded(lambda **given: _opened(**given, is_trial=True), told)
 
 
 def _opened(
-    path: str, split: str, inputs: str, targets: str, verify: bool, other_files: bool, cache: float
+    path: str,
+    split: str = "train",
+    inputs: str = "inputs",
+    targets: str = "targets",
+    verify: bool = False,
+    other_files: bool = False,
+    cache: float = 1,
+    is_trial: bool = False,
 ) -> ArraySource | EncodedSplit | ArraySplit:
     file = open_file(path, cache)
     with damage_named(str(path), "it"):
@@ -72,7 +87,7 @@ def _opened(
         if not other_files:
             mend = "set other_files: true if you trust it with any file that you can read"
             refuse_elsewhere(path, file, mend, inputs, targets)
-        return _open_foreign(path, file, inputs, targets)
+        return _open_foreign(path, file, inputs, targets, is_trial)
 
 
 def open_file(path: str, cache: float = 1) -> Any:
@@ -112,10 +127,64 @@ def refuse_elsewhere(path: str, file: Any, mend: str, *names: str) -> None:
         raise SourceError(path, f"its {elsewhere[0]!r} lies in another file, to which it points", mend)
 
 
-def _open_foreign(path: str, file: Any, inputs: str, targets: str) -> ArraySource:
+def _open_foreign(path: str, file: Any, inputs: str, targets: str, is_trial: bool) -> ArraySource:
     import h5py
 
     for name in (inputs, targets):
         if not isinstance(file.get(name), h5py.Dataset):
             raise SourceError(name, f"{path} holds no such data set", spelling_advice(name, file.keys()))
-    return ArraySource(file[inputs], file[targets][()], path)
+        check_numbers(path, file[name])
+    check_rows(path, file[inputs], 1)
+    numbers = file[targets]
+    if is_trial:  # which need not keep them, and may not take much memory
+        for _ in _pieces(numbers):
+            pass
+        return ArraySource(file[inputs], numbers, path)
+    stored = numbers.id.get_storage_size()
+    return ArraySource(
+        file[inputs], PackedArray(path, targets, numbers.shape, numbers.dtype, stored, lambda: _whole(numbers)), path
+    )
+
+
+def check_numbers(path: str, data_set: Any) -> None:
+    """Check that a data set has numbers along a first axis.
+
+    Raises:
+        SourceError: it has texts, references or structures, or a single value.
+    """
+    if data_set.shape is None or not data_set.shape:
+        raise SourceError(data_set.name, f"{path} has no samples in it, which lie along the first axis", "name another")
+    if data_set.dtype.kind not in "iufb":
+        raise SourceError(data_set.name, f"{path} has {data_set.dtype} in it, and not numbers", "name another")
+
+
+def check_rows(path: str, data_set: Any, rows: int) -> None:
+    """Check what reading so many rows at once takes, and the chunks in which they lie.
+
+    Raises:
+        NeedsTooMuchMemory: more than the file can hold, or than may be taken.
+    """
+    stored = data_set.id.get_storage_size()
+    row = math.prod(data_set.shape[1:]) * data_set.dtype.itemsize
+    check_claim(path, min(rows, data_set.shape[0]) * row, f"a part of {data_set.name!r}", stored)
+    if data_set.chunks:
+        check_claim(path, math.prod(data_set.chunks) * data_set.dtype.itemsize, f"a chunk of {data_set.name!r}", stored)
+
+
+def _whole(data_set: Any) -> Array:
+    found = np.empty(data_set.shape, data_set.dtype)
+    place = 0
+    for piece in _pieces(data_set):
+        found[place : place + len(piece)] = piece
+        place += len(piece)
+    return found
+
+
+def _pieces(data_set: Any) -> Iterator[Array]:
+    """Read a data set piece by piece, along its first axis: whole chunks, and as many as a piece may have."""
+    check_rows(data_set.file.filename, data_set, 1)
+    row = max(1, math.prod(data_set.shape[1:]) * data_set.dtype.itemsize)
+    step = data_set.chunks[0] if data_set.chunks else 1
+    rows = max(1, _PIECE_BYTES // (row * step)) * step
+    for start in range(0, data_set.shape[0], rows):
+        yield data_set[start : start + rows]

@@ -13,12 +13,14 @@ import math
 import os
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from preprocess.files.memory import SMALL_BYTES, check_claim
+from preprocess.files.reading import open_descriptor
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.damage import MEND, DamageError, damage_named
@@ -69,7 +71,7 @@ class _Split:
         self._index, self._verify = index, verify
         self._starts, self._labels = index.starts, index.labels
         self.layout, self.classes = index.layout, index.classes
-        self._descriptor = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_descriptor(index.path)
         weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
@@ -82,6 +84,8 @@ class _Split:
     def _content(self, index: int) -> bytes:
         start = self._starts.item(index)
         size = self._starts.item(index + 1) - start
+        if size > SMALL_BYTES:
+            check_claim(self.describe(index), size)
         content = os.pread(self._descriptor, size, start)
         if len(content) != size:
             raise DamageError(self.describe(index), f"has {len(content)} of its {size} bytes in the file", MEND)
@@ -135,8 +139,8 @@ def read_index(path: str, file: Any, split: str) -> SplitIndex:
 
 
 def _read_index(path: str, group: Any, split: str) -> SplitIndex:
-    arrays = {name: group[name][()] for name in ("offsets", "labels", "crc32") if name in group}
-    classes = [str(name) for name in group["classes"].asstr()[()]] if "classes" in group else None
+    arrays = {name: _numbers(path, group[name]) for name in ("offsets", "labels", "crc32") if name in group}
+    classes = list(_names(path, group["classes"])) if "classes" in group else None
     attributes = {name: _plain(value) for name, value in group.attrs.items() if name != "digest"}
     if index_digest(split, arrays, classes, attributes) != group.attrs["digest"]:
         raise DamageError(path, f"the index of its split {split!r} does not match its digest", MEND)
@@ -158,6 +162,27 @@ def _read_index(path: str, group: Any, split: str) -> SplitIndex:
     layout = SampleLayout(tuple(shape), dtype, labels.shape[1:], target)
     names = None if classes is None else tuple(classes)
     return SplitIndex(path, split, encoded, layout, offsets + start, labels, arrays["crc32"], names)
+
+
+def _numbers(path: str, data_set: Any) -> Array:
+    """Read an array of an index, which lies in the file as it is. Raises NeedsTooMuchMemory."""
+    if data_set.dtype.kind not in "iufb":
+        raise TypeError(f"{data_set.name!r} is of {data_set.dtype}")
+    check_claim(path, data_set.size * data_set.dtype.itemsize, f"its {data_set.name!r}", data_set.id.get_storage_size())
+    found: Array = data_set[()]
+    return found
+
+
+def _names(path: str, data_set: Any) -> Iterator[str]:
+    """Read the names of classes one by one: many may be said to lie at one place of the file."""
+    most, taken = os.stat(path).st_size, 0
+    texts = data_set.asstr()
+    for number in range(data_set.shape[0]):
+        name = str(texts[number])
+        taken += len(name)
+        if taken > most:
+            raise ValueError(f"its names of classes have more characters than the file has bytes, {most}")
+        yield name
 
 
 def index_digest(

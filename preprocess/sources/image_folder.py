@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from preprocess.files.memory import SMALL_BYTES, check_claim
+from preprocess.files.reading import open_descriptor
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
+from preprocess.sources.arrays import existing
 from preprocess.sources.encoded_images import (
     IMAGE_EXTENSIONS,
     check_channels,
@@ -22,6 +27,8 @@ from preprocess.sources.encoded_images import (
 
 #: Names of folders that hold a part of the data rather than a class.
 SPLIT_FOLDERS = ("train", "held_out", "val", "validation", "valid", "test")
+
+_MOST_LINKS = 16  # to one folder: in a circle they would have no end
 
 
 class ImageFolderSource:
@@ -56,7 +63,18 @@ class ImageFolderSource:
         return os.path.join(self._root, self._files[index])
 
     def _content(self, index: int) -> Array:
-        return np.fromfile(self.describe(index), np.uint8)
+        path = self.describe(index)
+        descriptor = open_descriptor(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size > SMALL_BYTES:
+                check_claim(path, size)
+            content = os.read(descriptor, size)
+            while len(content) < size and (more := os.read(descriptor, size - len(content))):
+                content += more
+        finally:
+            os.close(descriptor)
+        return np.frombuffer(content, np.uint8)
 
 
 def open_image_folder(
@@ -126,11 +144,37 @@ def _class_folders(root: Path, path: str, endings: tuple[str, ...]) -> list[str]
 
 
 def _images(folder: Path, name: str, endings: tuple[str, ...]) -> list[str]:
-    """The images below a class folder, as sorted paths that begin with `name`; hidden files are none."""
-    found = []
-    for place, _, files in os.walk(folder, followlinks=True):
-        prefix = os.path.join(name, os.path.relpath(place, folder)) if place != str(folder) else name
-        found += [
-            os.path.join(prefix, file) for file in files if not file.startswith(".") and has_ending(file, endings)
-        ]
+    """The images below a class folder, as sorted paths that begin with `name`; hidden files are none.
+
+    Raises:
+        SourceError: one is no regular file, or links lead round in a circle.
+    """
+    found, waiting, seen = [], [(str(folder), name)], Counter[tuple[int, int]]()
+    while waiting:
+        place, prefix = waiting.pop()
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                path = os.path.join(prefix, entry.name)
+                if _is_folder(entry):
+                    if entry.is_symlink():
+                        _check_circle(entry, seen)
+                    waiting.append((entry.path, path))
+                elif not entry.name.startswith(".") and has_ending(entry.name, endings):
+                    if not entry.is_file(follow_symlinks=False) and os.path.exists(entry.path):
+                        existing(entry.path)
+                    found.append(path)
     return sorted(found)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _check_circle(link: os.DirEntry[str], seen: Counter[tuple[int, int]]) -> None:
+    status = link.stat()
+    seen[status.st_dev, status.st_ino] += 1
+    if seen[status.st_dev, status.st_ino] > _MOST_LINKS:
+        raise SourceError(link.path, f"links lead to its folder more than {_MOST_LINKS} times", "remove this link")

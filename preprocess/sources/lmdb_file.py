@@ -19,7 +19,7 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.arrays import is_plain_image, open_array
+from preprocess.sources.arrays import existing, is_plain_image, open_array
 from preprocess.sources.damage import damage_named
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.optional_package import needed
@@ -112,7 +112,7 @@ class LmdbSource:
     def _kept_targets(self, classes: Sequence[str] | None) -> Array | None:
         """The targets, if they are kept in memory; None if each is an array that is read with its sample."""
         if self._from_file:
-            kept = np.asarray(open_array(self._targets))
+            kept = self._targets_of_file()
             if len(kept) != len(self):
                 rule = f"has {len(kept)} targets, and {self._path} has {len(self)} samples"
                 raise SourceError(self._targets, rule, "give the file that belongs to it, a row for each key in order")
@@ -127,6 +127,12 @@ class LmdbSource:
         names = [str(name) for name in kept]
         self.classes = tuple(map(str, classes)) if classes is not None else tuple(sorted(set(names)))
         return np.array(label_numbers(names, self.classes, self._path), np.int64)
+
+    def _targets_of_file(self) -> Array:
+        found = open_array(self._targets)
+        if not isinstance(found, np.ndarray):
+            raise SourceError(self._targets, "is an archive, and targets are a single array", "give an .npy file")
+        return np.asarray(found)
 
     def _texts(self) -> Iterator[Any]:
         with _transaction(self._path) as transaction:
@@ -177,6 +183,7 @@ def _transaction(path: str) -> Iterator[Any]:
 
     with damage_named(path, "it", (lmdb.Error,), _MEND):
         inside = os.path.isdir(path)
+        existing(os.path.join(path, "data.mdb") if inside else path)
         # A file that nobody writes needs no lock, and some parallel file systems have none.
         environment = lmdb.open(path, subdir=inside, readonly=True, create=False, lock=False, readahead=False)
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import existing
 from preprocess.sources.damage import damage_named
-from preprocess.sources.hdf5 import open_file, refuse_elsewhere
+from preprocess.sources.hdf5 import check_rows, refuse_elsewhere
+from preprocess.sources.hdf5 import open_file as open_hdf5_file
 from preprocess.sources.trial import bounded, try_in_time
 from preprocess.sources.windows import MEND, WindowArguments, WindowSource
 
@@ -45,16 +47,20 @@ def open_netcdf(
     }
     given |= {"inputs": inputs, "targets": targets, "fill": fill, "cache": cache}
     try_in_time("HDF5", __name__, str(existing(path)), **given)
-    return WindowSource(str(path), _variables, WindowArguments(**given))
+    return _opened(path, **given)
 
 
 def try_as_told(told: str) -> None:
     """In a process of its own: open a file with `open_netcdf`'s arguments, as JSON, and read a little of it."""
-    bounded(lambda path, **given: WindowSource(path, _variables, WindowArguments(**given)), told)
+    bounded(_opened, told)
+
+
+def _opened(path: str, **given: Any) -> WindowSource:
+    return WindowSource(str(path), _variables, WindowArguments(**given))
 
 
 def _refuse_classic(path: str) -> None:
-    with open(existing(path), "rb") as file:
+    with open_file(existing(path)) as file:
         if file.read(3) == b"CDF":
             rule = "is a NetCDF file of the classic format, and only NetCDF-4 is read"
             raise SourceError(path, rule, f"convert it: nccopy -k netCDF-4 {path} new.nc")
@@ -63,11 +69,12 @@ def _refuse_classic(path: str) -> None:
 def _variables(path: str, names: Sequence[str]) -> Mapping[str, Any]:
     import h5py
 
-    file = open_file(path)
+    file = open_hdf5_file(path)
     with damage_named(path, "it", mend=MEND):
         refuse_elsewhere(path, file, "copy the variables into one file", *names)
         for name in names:
             if not isinstance(file.get(name), h5py.Dataset):
                 known = [key for key in file if isinstance(file.get(key), h5py.Dataset)]
                 raise SourceError(name, f"{path} holds no such variable", spelling_advice(name, known))
+            check_rows(path, file[name], file[name].chunks[0] if file[name].chunks else 1)
         return {name: file[name] for name in names}

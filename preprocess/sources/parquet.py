@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from preprocess.files.memory import SMALL_BYTES, check_claim
 from preprocess.samples.errors import SourceError
+from preprocess.sources.arrays import existing
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn
 from preprocess.sources.damage import DamageError, damage_named
 from preprocess.sources.file_paths import file_paths
 from preprocess.sources.optional_package import needed
-from preprocess.sources.table_source import TableArguments, TableSource, open_table
+from preprocess.sources.table_source import TableArguments, TableSource, TriedTable, open_table, try_table
+from preprocess.sources.trial import bounded
 
 _WHAT = "a Parquet file, a pattern such as data/train-*.parquet, or a folder of them"
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -54,13 +57,13 @@ class ParquetTable:
         path = self._paths[number]
         names = [self._leaf(column.name) for column in columns]
         with damage_named(path, f"its row group {group}", _errors()), _opened(path) as file:
-            found = file.read_row_group(group, columns=names, use_threads=False)
+            found = _read(path, file, group, names)
             found.validate(full=True)
         if len(found) != self.rows[chunk]:
             rule = f"its row group {group} has {len(found)} rows, and {self.rows[chunk]} are noted of it"
             raise DamageError(path, rule, "write the file anew; if it was changed meanwhile, begin again")
         with damage_named(path, f"its row group {group}", _errors()):
-            return {column.name: LoadedColumn(column, found.column(column.name)) for column in columns}
+            return {column.name: LoadedColumn(column, found.column(column.name), path) for column in columns}
 
     def file_of(self, chunk: int) -> tuple[str, int]:
         number, group = self._places[chunk]
@@ -108,9 +111,14 @@ def open_parquet(
     paths = file_paths(path, PARQUET_ENDINGS, _WHAT)
     if isinstance(path, str) and os.path.isdir(path):
         _refuse_parts(path, paths)
-    return open_table(
-        pa, ParquetTable(paths), TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
-    )
+    arguments = TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
+    try_table("Parquet", __name__, paths, arguments)
+    return open_table(pa, ParquetTable(paths), arguments)
+
+
+def try_as_told(told: str) -> None:
+    """In a process of its own: open files as `open_table` does, and read a little of them."""
+    bounded(lambda path, paths, columns: TriedTable(ParquetTable(paths), columns), told)
 
 
 def parts_of(paths: Sequence[str]) -> dict[str, list[str]]:
@@ -130,7 +138,35 @@ def _refuse_parts(folder: str, paths: Sequence[str]) -> None:
 def _opened(path: str) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path, memory_map=False, pre_buffer=False)
+    return pq.ParquetFile(existing(path), memory_map=False, pre_buffer=False)
+
+
+def _read(path: str, file: Any, group: int, names: Sequence[str]) -> Any:
+    """Read columns of a row group; in pieces, if its values may be many times what it has in the file.
+
+    Raises:
+        NeedsTooMuchMemory: they take more than they can in so small a file, or than may be taken.
+    """
+    import pyarrow as pa
+
+    noted = file.metadata.row_group(group)
+    columns = [noted.column(number) for number in range(noted.num_columns)]
+    columns = [each for each in columns if any(f"{each.path_in_schema}.".startswith(f"{name}.") for name in names)]
+    stored = min(sum(each.total_compressed_size for each in columns), os.stat(path).st_size)
+    what = f"its row group {group}"
+    fixed = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BOOLEAN": 1}
+    check_claim(path, sum(each.num_values * fixed.get(each.physical_type, 0) for each in columns), what, stored)
+    check_claim(path, noted.num_rows, what, stored)
+    longest = max((each.total_uncompressed_size for each in columns if each.physical_type not in fixed), default=0)
+    if longest * noted.num_rows <= SMALL_BYTES:
+        return file.read_row_group(group, columns=names, use_threads=False)
+    parts, taken = [], 0  # each text may be as long as the column is in the file: a dictionary's longest
+    rows = max(1, SMALL_BYTES // (8 * longest))
+    for part in file.iter_batches(rows, [group], columns=names, use_threads=False):
+        parts.append(part)
+        taken += part.nbytes
+        check_claim(path, taken, what, stored)
+    return pa.Table.from_batches(parts, schema=parts[0].schema if parts else None)
 
 
 def _errors() -> tuple[type[Exception], ...]:

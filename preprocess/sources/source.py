@@ -8,11 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from preprocess.files.memory import check_claim
 from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
 from preprocess.sources.arrow import open_arrow
+from preprocess.sources.damage import refusals_named
 from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
@@ -152,7 +154,13 @@ def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in arguments:
             raise SourceError(arguments, f"source {name!r} needs the argument {key!r}", f"add {key}: ...")
-    return built_in[name](**arguments)
+    with refusals_named():
+        source = built_in[name](**arguments)
+        path = str(arguments.get("path") or next(iter(arguments.values())))
+        check_claim(path, len(source) * np.dtype(np.int64).itemsize, f"the order of its {len(source)} samples")
+        if not getattr(source, "encoded", False):
+            check_claim(path, source.layout.input_bytes + source.layout.target_bytes, "a sample")
+        return source
 
 
 def _take_subset(source: Source, subset: int | Sequence[int]) -> Subset:

@@ -16,6 +16,7 @@ from preprocess.sources.arrays import is_plain_image
 from preprocess.sources.arrow_columns import ColumnKind
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.table import Rows, Table, chosen_columns
+from preprocess.sources.trial import try_in_time
 
 _MIB = 2**20
 
@@ -195,6 +196,40 @@ def open_table(pa: Any, table: Table, arguments: TableArguments) -> TableSource:
         raise SourceError(table.path, "has no rows", "give a file that is not empty")
     columns = {column.name: column for column in (*inputs, *targets)}
     return TableSource(Rows(table, list(columns.values()), int(cache * _MIB)), inputs, targets, arguments)
+
+
+def try_table(library: str, module: str, paths: Sequence[str], arguments: TableArguments) -> None:
+    """Read a little of the first and the last file in another process, see `try_in_time`.
+
+    Args:
+        library: what reads such files, for errors.
+        module: has a function `try_as_told` that makes a `TriedTable`.
+        paths: the files.
+        arguments: name the columns.
+    """
+    given = (arguments.inputs, arguments.targets)
+    names = [name for part in given for name in ([part] if isinstance(part, str) else part)]
+    ends = list(dict.fromkeys([paths[0], paths[-1]]))
+    try_in_time(library, module, paths[0], paths=ends, columns=names)
+
+
+class TriedTable:
+    """The chunks of a table as a trial reads them, see `bounded`: each is read whole for its first row."""
+
+    def __init__(self, table: Table, names: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        self._table, self._columns = table, [chosen_columns(pa, table, name, "")[0] for name in dict.fromkeys(names)]
+
+    def __len__(self) -> int:
+        return len(self._table.rows)
+
+    def read(self, chunk: int) -> None:
+        """Read a chunk, and its first row."""
+        loaded = self._table.load(chunk, self._columns)
+        if self._table.rows[chunk]:
+            for column in loaded.values():
+                column.value(0)
 
 
 def _classes(

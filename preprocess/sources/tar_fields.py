@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.files.memory import EXPANSION, SMALL_BYTES
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
+from preprocess.sources.arrays import npy_header
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS
 
 #: Bytes that a packed member may unpack to; a few kB can hold any number of zeros.
 MOST_BYTES = 2**30
+MOST_NAME = 1024
+"""Characters of a class's name: as an array, all names take what the longest does."""
 MEND = "write the shard anew"
 
 
@@ -75,13 +80,12 @@ def unpacked(content: bytes, ending: str, what: str) -> bytes:
         return content
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        found = unpacker.decompress(content, MOST_BYTES)
+        most = min(MOST_BYTES, max(SMALL_BYTES, EXPANSION * len(content)))
+        found = unpacker.decompress(content, most)
     except zlib.error as cause:
         raise SourceError(what, f"is a gzip file that does not unpack ({cause})", MEND) from cause
     if not unpacker.eof:
-        rule = (
-            f"unpacks to more than {MOST_BYTES} bytes" if unpacker.unconsumed_tail else "is a gzip file that is cut off"
-        )
+        rule = f"unpacks to more than {most} bytes" if unpacker.unconsumed_tail else "is a gzip file that is cut off"
         raise SourceError(what, rule, MEND)
     return found
 
@@ -93,6 +97,10 @@ def array_of(content: bytes, what: str) -> Array:
         SourceError: it is none, or not of numbers.
     """
     try:
+        stream = io.BytesIO(content)
+        shape, _, dtype = npy_header(stream)
+        if math.prod(shape) * dtype.itemsize > len(content) - stream.tell():
+            raise ValueError(f"it claims the shape {shape} in {len(content)} bytes")
         array = np.load(io.BytesIO(content), allow_pickle=False)
     except Exception as cause:  # NumPy raises nearly anything on what is damaged
         text = " ".join(str(cause).split())[:200]
@@ -119,6 +127,8 @@ def value_of(content: bytes, ending: str, label: str, what: str) -> int | float 
             return int(text)
         except ValueError as cause:  # of thousands of digits
             raise SourceError(what, "has a number that is too long", MEND) from cause
+    if len(text) > MOST_NAME:
+        raise SourceError(what, f"has a name of {len(text)} characters", f"name classes in {MOST_NAME} at most")
     return _fraction(text) if kind == "txt" else text
 
 
@@ -162,6 +172,8 @@ def _json_value(content: bytes, label: str, what: str) -> Any:
     numbers = isinstance(found, list) and found and all(type(number) in (int, float) for number in found)
     if not numbers and (isinstance(found, bool) or not isinstance(found, (int, float, str))):
         raise SourceError(what, f"has no number, name or list of numbers under {label!r}", "name the key by label: KEY")
+    if isinstance(found, str) and len(found) > MOST_NAME:
+        raise SourceError(what, f"has a name of {len(found)} characters", f"name classes in {MOST_NAME} at most")
     return found
 
 

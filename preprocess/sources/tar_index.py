@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from preprocess.files.reading import open_file
+from preprocess.files.writing import whole_file
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
+from preprocess.sources.arrays import Archive
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS
 from preprocess.sources.tar_fields import TarFields, target_array, unpacked, value_of
 
 _VERSION = 2
+_MOST_READ = 16 << 20  # bytes
 _PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
@@ -56,10 +61,13 @@ def shard_index(path: str, fields: TarFields) -> ShardIndex:
 
 def _load(path: str, kept: Path, stamp: list[Any], fields: TarFields) -> ShardIndex | None:
     try:
-        with np.load(kept, allow_pickle=False) as arrays:
-            if json.loads(str(arrays["stamp"])) == stamp:
-                index = ShardIndex(path, arrays["offsets"], arrays["sizes"], arrays["labels"])
-                return index if _lies_inside(index, stamp[1], fields) else None
+        archive = Archive(str(kept))
+        if json.loads(str(archive.array("stamp").whole())) == stamp:
+            arrays = [archive.array(name) for name in ("offsets", "sizes", "labels")]
+            if any(len(array) > stamp[1] // tarfile.BLOCKSIZE for array in arrays):
+                return None
+            index = ShardIndex(path, *(array.whole() for array in arrays))
+            return index if _lies_inside(index, stamp[1], fields) else None
     except Exception:  # NumPy and zip raise nearly anything on what is damaged
         pass  # none yet, or no longer good: it is made anew
     return None
@@ -82,27 +90,19 @@ def _places_inside(offsets: Array, sizes: Array, size: int) -> bool:
 
 
 def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
-    temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
-    try:
-        try:
-            with open(temporary, "wb") as file:
-                text = np.array(json.dumps(stamp))
-                np.savez(file, stamp=text, offsets=index.offsets, sizes=index.sizes, labels=index.labels)
-            os.replace(temporary, kept)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError:
-        pass  # a folder that cannot be written: the next one to come reads the headers again
+    text = np.array(json.dumps(stamp))
+    with suppress(OSError), whole_file(kept) as file:  # where that fails the next one to come reads the headers again
+        np.savez(file, stamp=text, offsets=index.offsets, sizes=index.sizes, labels=index.labels)
 
 
 def _scan(path: str, fields: TarFields) -> ShardIndex:
     _refuse_packed(path)
     try:
-        with tarfile.open(path, "r:") as shard:
+        with open_file(path) as file, tarfile.open(fileobj=cast(Any, _Pieces(file)), mode="r:") as shard:
             samples = _samples(shard, path, fields)
             inputs = [_input(path, key, parts, fields) for key, parts in samples.items()]
             targets = [_target(shard, path, key, parts, fields) for key, parts in samples.items()]
-    except (tarfile.TarError, EOFError, ValueError) as cause:
+    except (tarfile.TarError, EOFError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError) as cause:
         if isinstance(cause, SourceError):
             raise
         rule = f"is not a whole, uncompressed tar file ({cause})"
@@ -111,8 +111,21 @@ def _scan(path: str, fields: TarFields) -> ShardIndex:
     return ShardIndex(path, places[:, 0], places[:, 1], target_array(targets, path))
 
 
+class _Pieces:
+    """A shard whose headers and targets are read: none is as large as a header can claim to be."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _MOST_READ:
+            raise tarfile.ReadError(f"a header claims {size} bytes, and a name or a target has {_MOST_READ} at most")
+        return self._file.read(size)
+
+
 def _refuse_packed(path: str) -> None:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         begins = file.read(8)
     for head, program in _PACKED.items():
         if begins.startswith(head):
@@ -123,7 +136,13 @@ def _refuse_packed(path: str) -> None:
 def _samples(shard: tarfile.TarFile, path: str, fields: TarFields) -> dict[str, dict[str, tarfile.TarInfo]]:
     """Key -> ending -> member; members that belong to no input are left out."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = {}
+    size = os.stat(path).st_size
     for member in shard:
+        if member.issparse():
+            rule = f"its member {member.name!r} is sparse: it lies in pieces, and claims {member.size} bytes"
+            raise SourceError(path, rule, "write the shard anew, with tar without --sparse")
+        if member.isreg() and member.offset_data + member.size > size:
+            raise tarfile.ReadError(f"its member {member.name!r} reaches beyond its end")
         folder, name = os.path.split(member.name)
         stem, dot, ending = name.partition(".")
         if not member.isreg() or not stem or not dot:
@@ -140,7 +159,7 @@ def _samples(shard: tarfile.TarFile, path: str, fields: TarFields) -> dict[str, 
 
 def _check_end(shard: tarfile.TarFile, path: str) -> None:
     """Python ends without a word at a header that is broken, or cut off."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         file.seek(shard.offset)
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise tarfile.ReadError(f"at byte {shard.offset} is neither a member nor the end")

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.files.memory import SMALL_BYTES, check_claim
+from preprocess.files.reading import open_descriptor
 from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
@@ -105,6 +107,8 @@ class TarSource:
         return unpacked(content, self._fields.inputs or "", self.describe(index))
 
     def _bytes(self, index: int, offset: int, size: int) -> bytes:
+        if size > SMALL_BYTES:
+            check_claim(self.describe(index), size)
         content = os.pread(self._descriptor(self._shards.item(index)), size, offset)
         if len(content) != size:
             rule = f"has {len(content)} of its {size} bytes: the shard is cut short"
@@ -125,7 +129,7 @@ class _OpenFile:
     """A file descriptor that is closed when nobody holds it any more."""
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.descriptor = open_descriptor(path)
         weakref.finalize(self, os.close, self.descriptor)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import numpy as np
 
+from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array
+from preprocess.sources.arrays import existing, open_array
 
 _NPY = b"\x93NUMPY"
 
@@ -32,9 +34,9 @@ def mapped_ids(path: str, dtype: str | None) -> Array:
     """
     if dtype is not None and dtype not in _CARRIED:
         raise SourceError(dtype, "is no dtype of token ids", spelling_advice(str(dtype), _CARRIED))
-    with open(path, "rb") as file:
+    with open_file(existing(path)) as file:
         is_npy = file.read(len(_NPY)) == _NPY
-    ids = _npy(path) if is_npy else _raw(path, dtype)
+    ids = open_array(path) if is_npy else _raw(path, dtype)
     if ids.ndim != 1 or ids.dtype.name not in _CARRIED:
         rule = f"holds {ids.dtype.name} of shape {ids.shape}, and token ids are whole numbers in one row"
         raise SourceError(path, rule, "save them anew as np.save(path, ids.reshape(-1).astype(np.uint16))")
@@ -48,22 +50,14 @@ def carried_dtype(files: list[Array]) -> np.dtype[np.generic]:
     return np.result_type(*{_CARRIED[ids.dtype.name] for ids in files})
 
 
-def _npy(path: str) -> Array:
-    try:
-        ids: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as cause:
-        rule = f"NumPy cannot read it ({cause})"
-        raise SourceError(path, rule, "write it anew with np.save, without objects") from cause
-    return ids
-
-
 def _raw(path: str, dtype: str | None) -> Array:
     if dtype is None:
         rule = "is no .npy file, and a raw file does not say what its numbers are"
         raise SourceError(path, rule, "add dtype: uint16, or what it was written as")
-    size, item = Path(path).stat().st_size, np.dtype(dtype).itemsize
-    if size % item:
-        rule = f"has {size} bytes, which are no whole number of {dtype}, {item} bytes each"
-        raise SourceError(path, rule, "mend dtype, or copy the file anew")
     little = np.dtype(dtype).newbyteorder("<")
-    return np.memmap(path, little, mode="r") if size else np.empty(0, little)
+    with open_file(path) as file:
+        size, item = os.fstat(file.fileno()).st_size, little.itemsize
+        if size % item:
+            rule = f"has {size} bytes, which are no whole number of {dtype}, {item} bytes each"
+            raise SourceError(path, rule, "mend dtype, or copy the file anew")
+        return np.memmap(file, little, mode="r") if size else np.empty(0, little)

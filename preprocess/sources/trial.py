@@ -1,30 +1,36 @@
 """Whether a library comes to an end with a file: over some damaged ones it computes for ever, or crashes.
 
 It may hold Python's lock meanwhile, so no thread and no signal's handler could stop it. So a process of its own reads
-the file first, and the kernel bounds how long that computes.
+the file first, and the kernel bounds how long that computes, and what memory it takes.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from preprocess.files.memory import READ_MEMORY, SMALL_BYTES, NeedsTooMuchMemory, bytes_of, human
 from preprocess.samples.errors import SourceError
 from preprocess.sources.damage import MEND
 
-COMPUTING_SECONDS = 20  # a sound file takes hundredths of a second
+COMPUTING_SECONDS = 12  # a sound file takes hundredths of a second
 PATIENCE_SECONDS = 600.0  # for a file system that is slow
 
 _DAMAGE = (signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
-#: `python -m` would put the current folder first, and a `random.py` there would hide the standard one.
+_TOO_MUCH_MEMORY = 77  # how the other process ends
+_ALLOCATION = re.compile(r"alloc|out of memory|resource temporarily", re.IGNORECASE)
+#: The current folder, which Python puts first, or another one that is named so, is no place of modules.
 _START = (
-    "import sys; sys.path.append(sys.path.pop(0)) if sys.path[0] == '' else None; "
+    "import sys; sys.path[:] = [place for place in sys.path if place not in ('', '.')]; "
     "from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
 )
 
@@ -39,13 +45,16 @@ def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
         arguments: the others of the function that opens it.
 
     Raises:
-        SourceError: the library crashes over the file, or computes for longer than COMPUTING_SECONDS, or the file
-            system does not answer within PATIENCE_SECONDS.
+        SourceError: the library crashes over the file, or computes for longer than COMPUTING_SECONDS, or takes more
+            than `most_memory`, or the file system does not answer within PATIENCE_SECONDS.
     """
-    told = json.dumps([COMPUTING_SECONDS, {"path": path, **arguments}], default=str)
+    memory = most_memory()
+    told = json.dumps([COMPUTING_SECONDS, memory, {"path": path, **arguments}], default=str)
     command = [sys.executable, "-c", _START, module, told]
     try:
-        ended = subprocess.run(command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL)
+        ended = subprocess.run(
+            command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL, env=_environment()
+        )
     except subprocess.TimeoutExpired:
         rule = f"was not read within {PATIENCE_SECONDS:g} s"
         raise SourceError(path, rule, "see whether its file system answers: ls the folder") from None
@@ -56,16 +65,51 @@ def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
     if number in _DAMAGE:
         rule = f"is damaged: the {library} library ends by {signal.Signals(number).name} over it"
         raise SourceError(path, rule, MEND)
+    if ended.returncode == _TOO_MUCH_MEMORY:
+        rule = f"the {library} library takes more than {human(memory)} of memory to read a sample"
+        raise SourceError(path, rule, f"where that is right, set {READ_MEMORY}={math.ceil(2 * memory / 2**30)}G")
+
+
+def most_memory() -> int:
+    """Return the bytes that a trial may take: for one thing of SMALL_BYTES, or as READ_MEMORY says, and its copies."""
+    return 3 * max(SMALL_BYTES, bytes_of(os.environ.get(READ_MEMORY, "0")))
+
+
+def _environment() -> dict[str, str]:
+    """That of the other process: from Python 3.11 on, the current folder is then never a place of modules."""
+    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(places)}
 
 
 def bounded(read: Callable[..., Any], told: str) -> None:
-    """In the other process: read as told, within the bound; whoever opens the file then tells what Python can tell."""
-    seconds, arguments = json.loads(told)
+    """In the other process: read as told, within the bounds; whoever opens the file then tells what Python can tell."""
+    seconds, memory, arguments = json.loads(told)
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = int(used.ru_utime + used.ru_stime)
     resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(Exception):
+    # Not RLIMIT_AS: LMDB maps whole files, which takes no memory.
+    resource.setrlimit(resource.RLIMIT_DATA, (_own_memory() + memory, resource.RLIM_INFINITY))
+    try:
         source = read(**arguments)
         for index in {0, len(source) - 1}:
             source.read(index)
+    except Exception as error:
+        if _ran_out_of_memory(error):
+            os._exit(_TOO_MUCH_MEMORY)
+
+
+def _own_memory() -> int:
+    """The bytes that RLIMIT_DATA counts of this process."""
+    found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _ran_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, NeedsTooMuchMemory):  # was refused before it was taken
+            return False
+        if isinstance(error, MemoryError) or _ALLOCATION.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -9,11 +9,11 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array
-from preprocess.sources.arrays import ArraySource, open_array
+from preprocess.sources.arrays import Archive, ArraySource, open_array
 from preprocess.sources.damage import damage_named
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, has_ending
 from preprocess.sources.hdf5 import open_file, refuse_elsewhere
-from preprocess.sources.idx import read_idx
+from preprocess.sources.idx import idx_array
 from preprocess.sources.image_folder import ImageFolderSource, images_below
 
 KINDS = "a folder of images, an image, an .npy, .npz or HDF5 file, or an IDX file"
@@ -39,11 +39,11 @@ def open_unlabelled(path: str, inputs: str = "inputs", channels: int = 3) -> Arr
     if name.endswith(".npy"):
         return _arrays(open_array(path), path)
     if name.endswith(".npz"):
-        with open_array(path) as archive:
-            return _arrays(_named(archive, archive.files, inputs, path), path)
+        archive = open_array(path)
+        return _arrays(archive.array(inputs) if isinstance(archive, Archive) else archive, path)
     if name.endswith(HDF5):
         return _of_hdf5(path, inputs)
-    return _arrays(read_idx(path), path)
+    return _arrays(idx_array(path), path)
 
 
 def _images(root: Path, files: list[str], channels: int) -> ImageFolderSource:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from preprocess.samples.errors import SourceError, spelling_advice
-from preprocess.sources.damage import DamageError, damage_named
+from preprocess.sources.damage import damage_named
 from preprocess.sources.optional_package import needed
 from preprocess.sources.windows import MEND, WindowArguments, WindowSource
 from preprocess.sources.zarr_chunks import CheckedArray
-
-_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
+from preprocess.sources.zarr_files import NAMES, check_opened, opened_group
 
 
 def open_zarr(
@@ -49,45 +47,27 @@ def open_zarr(
 
 
 def _variables(path: str, names: Sequence[str]) -> Mapping[str, Any]:
-    import zarr
-
-    _refuse_pickles(path, "")
     with damage_named(path, "it", mend="give the folder of a Zarr group"):
-        group = zarr.open_group(path, mode="r")
+        group = opened_group(path)
     found = {}
     for name in names:
-        _refuse_pickles(path, name)
+        _check_name(name, path)
         with damage_named(path, f"its array {name!r}", mend=MEND):
-            if name not in group or not hasattr(group[name], "chunks"):
-                raise SourceError(name, f"{path} holds no such array", spelling_advice(name, _arrays(group)))
-            found[name] = CheckedArray(group[name], Path(path, name))
+            if name not in group or not hasattr(array := group[name], "chunks"):
+                raise SourceError(name, f"{path} holds no such array", spelling_advice(name, _arrays(path)))
+            check_opened(array, path, name)
+            found[name] = CheckedArray(array, path)
     return found
 
 
-def _arrays(group: Any) -> list[str]:
-    return [name for name, _ in group.arrays()]
+def _check_name(name: str, path: str) -> None:
+    """Refuse a name that would be looked for anywhere but below the store."""
+    parts = name.split("/")
+    if "\\" in name or any(part in ("", ".", "..") for part in parts):
+        mend = "name an array by its groups and its own name, such as group/array"
+        raise SourceError(name, f"{path} has no array of such a name: it leads out of the store", mend)
 
 
-def _refuse_pickles(path: str, name: str) -> None:
-    """Refuse arrays whose values are pickled: to read such a value runs what somebody wrote into it."""
-    for kind in _METADATA:
-        file = Path(path, name, kind)
-        if not file.is_file():
-            continue
-        try:
-            noted = json.loads(file.read_bytes())
-            pickled = _has_pickles(noted)
-        except (OSError, ValueError, RecursionError) as cause:
-            raise DamageError(str(file), f"it is not JSON ({' '.join(str(cause).split())})", MEND) from cause
-        if pickled:
-            raise SourceError(str(file), "has values that are pickled, which run code when read", "write it as numbers")
-
-
-def _has_pickles(noted: Any) -> bool:
-    if isinstance(noted, list):
-        return any(map(_has_pickles, noted))
-    if not isinstance(noted, dict):
-        return False
-    if any("pickle" in str(noted.get(key, "")).lower() for key in ("id", "name")):
-        return True
-    return any(_has_pickles(value) for key, value in noted.items() if key not in ("attributes", ".zattrs"))
+def _arrays(path: str) -> list[str]:
+    """The names of what lies in a store."""
+    return [entry.name for entry in os.scandir(path) if any(Path(entry, kind).is_file() for kind in NAMES)]

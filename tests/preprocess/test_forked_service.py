@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -109,9 +110,14 @@ def test_copy_that_does_not_start_is_ended_and_told(loader_folder: Path, monkeyp
         started.extend(process for process in psutil.process_iter() if group_of(process) == group)
         kill_group(group, number)
 
-    log = loader_folder / "log"
-    os.mkfifo(log)  # nobody reads it, so that whoever opens it waits
-    monkeypatch.setattr(ServicePlace, "log", log)
+    parent = os.getpid()
+
+    def log(place: ServicePlace) -> Path:
+        if os.getpid() != parent:  # the copy waits for ever
+            signal.pause()
+        return place.folder / "log"
+
+    monkeypatch.setattr(ServicePlace, "log", property(log))
     monkeypatch.setattr(os, "killpg", noted)
     with pytest.raises(ServiceError, match=rf"the service of 'x' was not ready within 1 s; it is a copy.*{ADVICE}"):
         SharedLoader(Doubled(), 4, name="x", timeout=1.0)

@@ -96,7 +96,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     (tmp_path / "other.mdb").write_bytes(b"no lmdb" * 2000)
     refused("it cannot be read .*; copy it anew", tmp_path / "other.mdb")
     (tmp_path / "empty").mkdir()
-    refused("it cannot be read", tmp_path / "empty")
+    refused("data.mdb': there is no such file", tmp_path / "empty")
 
 
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def _is_unlabelled(path: str, targets: str) -> bool:
         folders = any(entry.is_dir() for entry in entries)
         return not folders and any(has_ending(entry.name, IMAGE_EXTENSIONS) for entry in entries)
     if name.endswith(".npz"):
-        with open_array(path) as archive:
-            return targets not in archive.files and "y_train" not in archive.files
+        names = getattr(open_array(path), "files", [])
+        return targets not in names and "y_train" not in names
     if name.endswith(HDF5):
         with open_file(path) as file:
             return file.attrs.get("format") != FORMAT and targets not in file
