@@ -32,9 +32,9 @@ def mendable(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def files_told() -> Iterator[None]:
-    """End the program where a file is not what it must be, is too large, or cannot be opened: a person can mend that.
+    """End the program where a file is not what it must be, is too large, or cannot be had: a person can mend that.
 
-    Commands have mends of their own for most of their files; this is for all others.
+    Commands tell most of that themselves, each with its mend; this is for all other files.
     """
     try:
         yield
@@ -45,6 +45,6 @@ def files_told() -> Iterator[None]:
 
         if isinstance(error, (NotAFile, TooLarge, LaidByOthers, NeedsTooMuchMemory)):
             end(BAD_INPUT, f"{error.filename} {error.strerror}")
-        if isinstance(error, PermissionError) and error.filename is not None:
+        if error.filename is not None and error.strerror is not None:
             end(BAD_INPUT, f"{error.filename}: {error.strerror}")
         raise

@@ -7,6 +7,7 @@ snapshot, and all lines are read.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -15,6 +16,7 @@ from typing import Any
 
 from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.run_directory.energy_totals import EnergyTotals
+from fleet.run_directory.line_checks import is_understood
 from preprocess.files.reading import MOST_JSON_BYTES, open_file, read_bytes
 from preprocess.files.writing import write_parts
 
@@ -26,6 +28,10 @@ _PLAIN = (
     "sessions", "session", "cluster", "allocation", "bounds", "ended", "warnings", "stopping", "measuring", "begin",
     "now", "unix", "reserved", "damaged", "offset", "last", "_session_at",
 )  # fmt: skip
+_COUNTS = ("sessions", "warnings", "damaged", "offset", "_session_at")
+_TIMES = ("begin", "now", "unix", "reserved")
+_WORDS = ("last", "measuring", "plan")
+_EVENTS = ("session", "cluster", "allocation", "bounds", "ended")
 _LINES = ("word", "spec", "rates", "epoch", "timed", "search", "begun", "result")
 
 
@@ -98,7 +104,12 @@ def _job_told(key: bytes, job: ScannedJob) -> list[Any]:
 
 
 def _scan(told: Mapping[str, Any]) -> JournalScan:
+    """Raises ValueError and its like where it says what no scan can hold."""
     energy = told["energy"]
+    _check(all(type(told[name]) is int and told[name] >= -1 for name in _COUNTS))
+    _check(all(type(told[name]) in (int, float) and math.isfinite(told[name]) for name in _TIMES))
+    _check(all(told[name] is None or is_understood(told[name]) for name in _EVENTS))
+    _check(is_understood({"event": "energy", **energy}) and all(isinstance(told[name], str) for name in _WORDS))
     return JournalScan(
         **{name: told[name] for name in _PLAIN},
         plan=_bytes(told["plan"]),
@@ -111,7 +122,15 @@ def _scan(told: Mapping[str, Any]) -> JournalScan:
 def _job(values: list[Any]) -> ScannedJob:
     told = dict(zip((each.name for each in fields(ScannedJob)), values, strict=True))
     lines = {name: _bytes(told[name]) for name in _LINES}
+    _check(all(isinstance(told[name], str) for name in ("name", "status")))
+    _check(all(type(told[name]) in (int, float) and math.isfinite(told[name]) for name in ("since", "seconds")))
+    _check(all(type(device) is int for device in told["devices"]))
     return ScannedJob(**{**told, **lines, "devices": tuple(told["devices"])})
+
+
+def _check(right: bool) -> None:
+    if not right:
+        raise ValueError("no scan of a journal says that")
 
 
 def _text(line: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
@@ -36,7 +36,7 @@ def read_run(path: Path) -> Trace:
     """
     journal = path / JOURNAL if path.is_dir() else path
     run = _Run()
-    for event in read_journal(journal):
+    for event in _lines(journal):
         try:
             run.read(event)
         except (KeyError, TypeError, ValueError) as error:
@@ -59,6 +59,13 @@ def read_run(path: Path) -> Trace:
     feeds = {name: feed for name, job in run.jobs.items() if (feed := run.feed_of(job.data)) is not None}
     trace = Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves)
     return trace.with_losses(losses).with_feeds(feeds)
+
+
+def _lines(journal: Path) -> Iterator[JournalLine]:
+    try:
+        yield from read_journal(journal)
+    except OSError as error:
+        raise TraceError.of(journal, f"it cannot be read: {error.strerror}", "name the directory of a run") from error
 
 
 @dataclass
