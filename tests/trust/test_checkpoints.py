@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import numpy as np
 import pytest
 
 from tests.trainers.support.made_checkpoints import checkpoint
+from tests.trainers.support.members import trained
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import CheckpointError, file_name, latest_good, newest_file, read, write
 from trainers.state.best_checkpoint import is_kept, keep_best
+from trainers.state.inherited import inherit
 from trainers.state.seal import is_whole
 from trainers.state.state_file import read_outline
 from trainers.state.tree import flatten
@@ -71,6 +74,23 @@ def test_an_array_in_another_file_is_refused(path: Path, target: str) -> None:
     os.mkfifo(path.parents[1] / "pipe")
     with_array_elsewhere(path, str(path.parents[1] / target))
     assert "points elsewhere, which no checkpoint does" in refusal(path)
+
+
+def test_who_goes_on_from_it_writes_into_no_other_file(tmp_path: Path) -> None:
+    """Members of a population copy a file and write their own arrays into the copy."""
+    own, other = (write(tmp_path / f"{seed}.h5", trained(seed)).path for seed in range(2))
+    with h5py.File(tmp_path / "victim.h5", "w") as file:
+        file["0/random/numpy/0"] = np.zeros(3)
+    before = (tmp_path / "victim.h5").read_bytes()
+    data, index = apart(other.read_bytes())
+    other.write_bytes(data)
+    with h5py.File(other, "r+") as file:
+        file.move("state/workers", "kept")
+        file["state/workers"] = h5py.ExternalLink("victim.h5", "/")
+    seal_again(other, other.read_bytes(), json.loads(index))
+    with pytest.raises(CheckpointError, match="/state/workers points elsewhere"):
+        inherit(tmp_path / "made.h5", own, other, {})
+    assert (tmp_path / "victim.h5").read_bytes() == before and not (tmp_path / "made.h5").exists()
 
 
 def changed_index(change: Callable[[dict[str, Any], str, int], None]) -> Callable[[Path], None]:
@@ -298,6 +318,21 @@ def test_sound_files_of_all_versions_are_read(path: Path) -> None:
         text, found = flatten(read(path).as_tree())
         assert text == wanted and all(arrays[name].tobytes() == found[name].tobytes() for name in arrays)
         assert read_outline(path).arrays.keys() == arrays.keys()
+
+
+def test_fields_that_an_older_index_does_not_tell_are_read(tmp_path: Path) -> None:
+    """HDF5 knows them; of the rest of such an array it is not asked."""
+    fields = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "<i4"), ("b", "<f8", (1,))])
+    path = write(tmp_path / "x.h5", replace(checkpoint(), task_state={"fields": fields})).path
+    data, index = apart(path.read_bytes())
+    told = json.loads(index)
+    assert told.pop("fields") == {"/task_state/fields": [["a", "<i4"], ["b", "<f8", [1]]]}
+    path.write_bytes(sealed(data, json.dumps(told).encode()))
+    found = read(path).task_state["fields"]
+    assert found.dtype == fields.dtype and found.tobytes() == fields.tobytes()
+    told["arrays"]["/task_state/fields"][1] = [1]
+    seal_again(path, data, told)
+    assert "lies elsewhere than its index says" in refusal(path)
 
 
 # What is no file.

@@ -44,7 +44,19 @@ def written(path: Path) -> Path:
         b"\xff\n",
         b"",
     ],
-    ids=["deep", "deep line", "long name", "long line", "kind", "step", "worker", "hash", "escapes", "no text", "empty"],
+    ids=[
+        "deep",
+        "deep line",
+        "long name",
+        "long line",
+        "kind",
+        "step",
+        "worker",
+        "hash",
+        "escapes",
+        "no text",
+        "empty",
+    ],
 )
 def test_a_trace_that_nobody_writes_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd.jsonl").write_bytes(content)

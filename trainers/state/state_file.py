@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import h5py
@@ -81,8 +81,9 @@ def copy_state(
         _copy(other, file, index.end)
         places = {name: index.arrays[name] for name in kept}
         with hdf5_in(file, "r+") as hdf5:
-            _arrays_in(hdf5, index.end)  # what is deleted and made here is so in this file
-            for name in index.arrays.keys() - kept:
+            gone = index.arrays.keys() - kept
+            _check_groups(hdf5, [*gone, *arrays])
+            for name in gone:
                 del hdf5["state"][name.lstrip("/")]
             places |= _put_arrays(hdf5["state"], arrays)
             del hdf5["structure"], hdf5.attrs["digest"]
@@ -91,6 +92,18 @@ def copy_state(
         verify(file, (places[name] for name in kept))
         os.fsync(file.fileno())
     return digest
+
+
+def _check_groups(hdf5: Any, names: Iterable[str]) -> None:
+    """ValueError unless the groups in which these arrays are deleted or made are all in this file."""
+    groups = {above for name in names for above in PurePosixPath(f"/state{name}").parents}
+    new: set[PurePosixPath] = set()
+    for group in sorted(groups - {PurePosixPath("/")}, key=lambda path: len(path.parts)):
+        path = bytes(group.relative_to("/"))
+        if group.parent in new or not hdf5.id.links.exists(path):
+            new.add(group)
+        elif hdf5.id.links.get_info(path).type != h5py.h5l.TYPE_HARD:
+            raise ValueError(f"{group} points elsewhere, which no checkpoint does")
 
 
 def read_state(path: Path) -> tuple[str, dict[str, np.ndarray]]:
