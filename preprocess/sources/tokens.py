@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from preprocess.files.memory import check_claim
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.file_paths import file_paths
@@ -165,7 +167,7 @@ def open_tokens(
     if end is None:
         cuts = [Windows(len(ids), context + 1, stride or context) for ids in files]
     else:
-        cuts = [WholeDocuments(_document_ends(ids, end), context + 1) for ids in files]
+        cuts = [WholeDocuments(_document_ends(file, ids, end), context + 1) for file, ids in zip(paths, files)]
     if not any(len(part) for part in cuts):
         needs = "two ids" if end is not None else f"{context + 1} ids, one more than context"
         longest = max(len(ids) for ids in files)
@@ -199,11 +201,17 @@ def _check_arguments(context: int, stride: int | None, packing: str, end: int | 
         raise SourceError(end, f"a vocabulary of {vocabulary} has ids up to {vocabulary - 1}", "mend end or vocabulary")
 
 
-def _document_ends(ids: Array, end: int) -> npt.NDArray[np.int64]:
-    """Return where each document ends: after each `end`, and at the end of the file."""
-    parts = [
-        np.flatnonzero(ids[start : start + _SCANNED] == end) + (start + 1) for start in range(0, len(ids), _SCANNED)
-    ]
+def _document_ends(path: str, ids: Array, end: int) -> npt.NDArray[np.int64]:
+    """Return where each document ends: after each `end`, and at the end of the file.
+
+    Raises:
+        NeedsTooMuchMemory: there are more than the file can have: its holes read as zeros.
+    """
+    parts, taken = list[npt.NDArray[np.int64]](), 0
+    for start in range(0, len(ids), _SCANNED):
+        parts.append(np.flatnonzero(ids[start : start + _SCANNED] == end) + (start + 1))
+        taken += parts[-1].nbytes
+        check_claim(path, taken, "where its documents end", os.stat(path).st_blocks * 512)
     if len(ids) and ids[-1] != end:
         parts.append(np.array([len(ids)]))
     return np.concatenate([np.empty(0, np.int64), *parts])

@@ -9,12 +9,13 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array
-from preprocess.sources.arrays import Archive, ArraySource, open_array
+from preprocess.sources.arrays import Archive, ArraySource, existing, open_array
 from preprocess.sources.damage import damage_named
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, has_ending
-from preprocess.sources.hdf5 import open_file, refuse_elsewhere
+from preprocess.sources.hdf5 import check_numbers, check_rows, open_file, refuse_elsewhere
 from preprocess.sources.idx import idx_array
 from preprocess.sources.image_folder import ImageFolderSource, images_below
+from preprocess.sources.trial import bounded, try_in_time
 
 KINDS = "a folder of images, an image, an .npy, .npz or HDF5 file, or an IDX file"
 HDF5 = (".h5", ".hdf5", ".he5")
@@ -35,7 +36,7 @@ def open_unlabelled(path: str, inputs: str = "inputs", channels: int = 3) -> Arr
     if place.is_dir():
         return _images(place, images_below(place, IMAGE_EXTENSIONS), channels)
     if has_ending(name, IMAGE_EXTENSIONS):
-        return _images(place.parent, [place.name] if place.is_file() else [], channels)
+        return _images(place.parent, [existing(path).name], channels)
     if name.endswith(".npy"):
         return _arrays(open_array(path), path)
     if name.endswith(".npz"):
@@ -53,13 +54,25 @@ def _images(root: Path, files: list[str], channels: int) -> ImageFolderSource:
     return ImageFolderSource(root, files, [0] * len(files), (), check_channels(channels))
 
 
+def try_as_told(told: str) -> None:
+    """In a process of its own: open an HDF5 file without targets, and read a little of it."""
+    bounded(_opened_hdf5, told)
+
+
 def _of_hdf5(path: str, inputs: str) -> ArraySource:
+    try_in_time("HDF5", __name__, str(existing(path)), inputs=inputs)
+    return _opened_hdf5(path, inputs)
+
+
+def _opened_hdf5(path: str, inputs: str) -> ArraySource:
     import h5py
 
     file = open_file(path)
     with damage_named(path, "it"):
         refuse_elsewhere(path, file, "give a file that holds its inputs itself", inputs)
         found = _named(file, [name for name in file if isinstance(file[name], h5py.Dataset)], inputs, path)
+        check_numbers(path, found)
+        check_rows(path, found, 1)
     return _arrays(found, path)
 
 

@@ -20,7 +20,7 @@ from preprocess.conversion.splits import find_splits
 from preprocess.files.reading import check_is_file
 from preprocess.sources.arrays import open_array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, has_ending
-from preprocess.sources.hdf5 import open_file
+from preprocess.sources.hdf5 import open_file, try_hdf5
 from preprocess.sources.hdf5_layout import FORMAT
 from preprocess.sources.image_folder import SPLIT_FOLDERS
 from preprocess.sources.map_style import MapStyleSource
@@ -109,6 +109,7 @@ def _is_unlabelled(path: str, targets: str) -> bool:
         names = getattr(open_array(path), "files", [])
         return targets not in names and "y_train" not in names
     if name.endswith(HDF5):
+        try_hdf5(path)
         with open_file(path) as file:
             return file.attrs.get("format") != FORMAT and targets not in file
     return has_ending(name, IMAGE_EXTENSIONS) or name.endswith((".npy", "ubyte", "ubyte.gz", ".idx", ".idx.gz"))
