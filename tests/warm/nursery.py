@@ -192,7 +192,11 @@ def _open_streams(unbuffered: bool) -> None:
 def go_on(words: list[str]) -> None:
     """Run the command as Python does."""
     words = words[1:] if words[0] == "-u" else words
-    if words[0] == "-m":
+    if words[0] == "-P":  # fleet's own
+        words, sys.argv = words[1:], words[2:]
+        del sys.path[0]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-m":
         sys.path[0], sys.argv = os.getcwd(), words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":

@@ -6,7 +6,6 @@ input ends knows that its parent is gone, and ends. What they made comes back in
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -26,6 +25,7 @@ from typing import Any
 
 import torch
 
+from preprocess.files.modules import import_named, importable, python
 from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
@@ -134,7 +134,7 @@ class _Processes:
 
     def __init__(self, job: DdpJob, folder: Path) -> None:
         self._folder = folder
-        command = [sys.executable, "-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder)]
+        command = python("-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder))
         environment = {**os.environ, **_loopback(), "PYTHONUNBUFFERED": "1"}
         self._processes = [
             subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, env=environment, start_new_session=True)
@@ -244,8 +244,8 @@ def main(job: DdpJob, folder: Path, rank: int) -> int:
 def _train(job: DdpJob, folder: Path, rank: int) -> None:
     device = _device(job.device, rank)
     module, _, path = job.task.partition(":")
-    with settings_kept():
-        made: Any = importlib.import_module(module)
+    with settings_kept(), importable([os.getcwd()]):
+        made: Any = import_named(module)
     for part in path.split("."):
         made = getattr(made, part)
     torch.distributed.init_process_group(

@@ -20,6 +20,7 @@ import numpy as np
 from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.doctor.check import Check, Verdict
 from fleet.machine.doctor.energy import check_energy
+from preprocess.files.modules import python
 
 _RANKS = """
 from mpi4py import MPI
@@ -78,7 +79,7 @@ def _mpi() -> Iterator[Check]:
     except LaunchError as error:
         yield Check("mpi", Verdict.BROKEN, "no launcher", str(error))
         return
-    command = launcher.command(2, [sys.executable, "-m", "mpi4py", "-c", _RANKS])
+    command = launcher.command(2, python("-m", "mpi4py", "-c", _RANKS))
     begin = time.perf_counter()
     try:
         done = subprocess.run(
@@ -241,7 +242,7 @@ def _schedulers() -> Iterator[Check]:
 
 def _imports() -> Iterator[Check]:
     code = "import time; b = time.perf_counter(); import torch; print(time.perf_counter() - b)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
+    done = subprocess.run(python("-c", code), capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
     seconds = float(done.stdout)
     slow = seconds > 20
     yield Check(

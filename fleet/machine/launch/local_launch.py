@@ -24,6 +24,7 @@ from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import stopping
 from fleet.machine.standard_error import tell
+from preprocess.files.modules import python
 
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
@@ -139,7 +140,7 @@ class LocalLaunch:
         self._variables = dict(variables or {})
         self._ranks = ranks
         self._in_place = in_place and self._launcher.can_lose_ranks  # else the launcher ends those that wait for others
-        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], self._in_place)
+        self._command = self._launcher.command(ranks, python("-m", "fleet", *arguments), self._in_place)
         self._terminal = terminal
         self._signals = 0
         self._held = False

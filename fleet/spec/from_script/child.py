@@ -13,7 +13,8 @@ from fleet.spec.from_script.script import Script, ScriptFailed
 
 def main(out: str, parts: str, target: str, *options: str) -> None:
     """Read a script (a path that ends in .py, or a module's name), and write what was found to `out`."""
-    sys.path[0] = str(Path(target).resolve().parent) if target.endswith(".py") else os.getcwd()
+    # Where Python looks first for the modules of a script that a person runs.
+    sys.path.insert(0, str(Path(target).resolve().parent) if target.endswith(".py") else os.getcwd())
     try:
         script = Script(Path(target).resolve(), Path(target).stem) if target.endswith(".py") else Script.named(target)
         found = read_script(script, options, parts)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleet.spec.from_script.found import Found
+from preprocess.files.modules import python
 
 CHILD = "fleet.spec.from_script.child"
 
@@ -27,7 +28,7 @@ def watch_script(target: str, options: Sequence[str], parts: str, seconds: float
     """
     with tempfile.TemporaryDirectory(prefix="fleet-init-") as folder:
         out = Path(folder) / "found.json"
-        words = [sys.executable, "-m", CHILD, str(out), parts, target, *options]
+        words = python("-m", CHILD, str(out), parts, target, *options)
         process = subprocess.Popen(words, stdout=sys.stderr, start_new_session=True)
         try:
             code = process.wait(seconds)
