@@ -4,7 +4,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Where Python has put the current folder, before its own modules: what lies there is data (preprocess.files.modules).
+    # Where Python has put the current folder, before its own: what lies there is data (see preprocess.files.modules).
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):
         here = sys.path.pop(0)
         if os.path.realpath(here) == os.path.dirname(os.path.dirname(os.path.realpath(__file__))):

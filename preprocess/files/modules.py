@@ -78,9 +78,9 @@ def import_named(name: str) -> ModuleType:
 
 
 def python(*words: str) -> list[str]:
-    """Return the command of this Python that looks for no modules in its current folder, as -P says since Python 3.11.
+    """Return the command of a Python that looks for no modules in its current folder, as -P says since Python 3.11.
 
-    Not by a variable: the processes that it starts itself, such as a person's own scripts, shall look as they always do.
+    Not by a variable: what it starts itself, such as a person's own scripts, shall look where it always does.
 
     Args:
         words: `-m MODULE` or `-c CODE`, and arguments.

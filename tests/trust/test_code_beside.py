@@ -19,8 +19,8 @@ from preprocess.files.modules import python
 # Installed libraries, some that are not, and modules of Python's own: all that fleet or a library of it may import.
 HOSTILE = (
     "cv2", "h5py", "horovod", "jinja2", "lmdb", "mpi4py", "numexpr", "numpy", "PIL", "plotly", "psutil", "pyarrow",
-    "pydantic", "random", "rich", "simplejpeg", "sympy", "tensorboard", "torch", "torchvision", "triton", "typer", "yaml",
-    "zarr", "json", "secrets",
+    "pydantic", "random", "rich", "simplejpeg", "sympy", "tensorboard", "torch", "torchvision", "triton", "typer",
+    "yaml", "zarr", "json", "secrets",
 )  # fmt: skip
 NET = "import torch\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(4, 2)\n"
 DEFERRED = "\n    def forward(self, x):\n        from helper import SCALE\n        return super().forward(x) * SCALE\n"
@@ -99,7 +99,9 @@ def test_only_what_is_named_and_what_that_imports_is_found(tmp_path: Path) -> No
     library.mkdir()
     (library / "a_library.py").write_text("def has(name):\n    import importlib\n    importlib.import_module(name)\n")
     (tmp_path / "named_one.py").write_text(
-        "import sibling, a_library\ndef late():\n    import late\ndef through():\n    a_library.has('optional_library')\n"
+        "import sibling, a_library\n"
+        "def late():\n    import late\n"
+        "def through():\n    a_library.has('optional_library')\n"
     )
     sys.path.append(str(library))
     try:

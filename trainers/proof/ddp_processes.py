@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import torch
 
 from preprocess.files.modules import import_named, importable, python
 from trainers.job.single_job import EpochDone, News, StepsDone
+from trainers.messages.torch_backend import on_loopback
 from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
@@ -40,7 +40,6 @@ from trainers.task.parts import is_parted
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0
 _KILLED_SECONDS = 60.0
-_LOOPBACK = ("lo", "lo0")
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class _Processes:
     def __init__(self, job: DdpJob, folder: Path) -> None:
         self._folder = folder
         command = python("-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder))
-        environment = {**os.environ, **_loopback(), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, **on_loopback(), "PYTHONUNBUFFERED": "1"}
         self._processes = [
             subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, env=environment, start_new_session=True)
             for rank in range(job.ranks)
@@ -207,12 +206,6 @@ class _NewsReader:
                 self._read += len(line)
                 kind, values = json.loads(line)
                 self._tell({"steps": StepsDone, "epoch": EpochDone}[kind](**values))
-
-
-def _loopback() -> dict[str, str]:
-    """Tell gloo which interface leads to this machine itself; its guess by host name fails where that is unknown."""
-    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
-    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
 
 
 def _file(folder: Path, rank: int, what: str) -> Path:

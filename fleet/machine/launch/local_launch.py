@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import ABORTED, BEGUN, CHECKING, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
+from fleet.machine.launch.loopback import keep_on_loopback, loopback_interface
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import stopping
 from fleet.machine.standard_error import tell
@@ -29,8 +30,7 @@ from preprocess.files.modules import python
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-# Variables that name interfaces, and those that cannot stand beside them.
-_INTERFACES = {"PMIX_MCA_ptl_base_if_include": (), "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",)}
+_INTERFACE = "PMIX_MCA_ptl_base_if_include"  # over which ranks and launcher find each other
 _CRASHED = (
     "rank 0 ended while it checked the spec: code that the spec names has ended the process, and its stack stands "
     "above. Mend it, or leave that network out"
@@ -59,7 +59,7 @@ class Mpiexec:
         """The command line that starts `ranks` local copies of `program`; `in_place`: which can lose some."""
         if self.family == "mpich":
             return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
-        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         survive = ["--with-ft", "ulfm"] if in_place else []
         return [self.path, *survive, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
 
@@ -67,7 +67,7 @@ class Mpiexec:
         """Variables that the launcher wants; root is allowed, since containers run as root."""
         if self.family == "mpich":
             return {}
-        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_loopback()}
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_interface()}
 
 
 def find_mpiexec() -> Mpiexec:
@@ -88,11 +88,10 @@ def find_mpiexec() -> Mpiexec:
     return _identify(on_path)
 
 
-def _loopback() -> dict[str, str]:
-    """Local ranks find their launcher, and each other, over the loopback interface: other interfaces come and go."""
-    here = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    own = [name for name, others in _INTERFACES.items() if not any(other in os.environ for other in (name, *others))]
-    return {name: min(here) for name in own if here}
+def _interface() -> dict[str, str]:
+    """The loopback interface: others come and go, and lead to everybody."""
+    loopback = loopback_interface()
+    return {} if loopback is None or _INTERFACE in os.environ else {_INTERFACE: loopback}
 
 
 def _identify(path: str) -> Mpiexec:
@@ -188,6 +187,7 @@ class LocalLaunch:
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
             ranks = RankWatch(process, self._ranks, folder)
+            Thread(target=keep_on_loopback, args=(process.pid, (folder / BEGUN).exists), daemon=True).start()
             try:
                 code = self._wait(process, folder, ranks)
             finally:
