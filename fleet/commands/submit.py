@@ -19,6 +19,7 @@ from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
 from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.standard_error import tell
 from fleet.run.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ _Setup = Annotated[
     list[str] | None,
     typer.Option(help="a line before the run, such as 'module load cuda'; default: what makes this Python work"),
 ]
-_Environment = Annotated[list[str] | None, typer.Option("--env", help="a variable of the run", metavar="NAME=VALUE")]
+_Environment = Annotated[
+    list[str] | None,
+    typer.Option("--env", help="a variable of the run; NAME alone: its value where you submit", metavar="NAME[=VALUE]"),
+]
 _Warn = Annotated[str, typer.Option(help="how long before the end the ranks are told to stop")]
 _Profile = Annotated[Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")]
 _Array = Annotated[
@@ -86,7 +90,7 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text
+    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text, shown
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
@@ -98,6 +102,7 @@ def submit(
             loaded.resources.members_per_device,
         )  # fmt: skip
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
+        given, inherited = _variables(environment or [])
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
         made = BatchScript(
             site=known,
@@ -111,12 +116,16 @@ def submit(
             account=account,
             queue=queue,
             setup=tuple(setup) if setup is not None else _own_setup(),
-            environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *_variables(environment or [])),
+            environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *given),
+            inherited=inherited,
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
             parts=array,
         )
         made, text = placed_script(made, script is None, lambda one: script_text(one, template), keep=not dry_run)
-    print(text, end="", flush=True)
+    print(shown(text), end="", flush=True)
+    if shown(text) != text:
+        place = "the script" if dry_run else f"{made.path}, which nobody but you can read"
+        tell(f"what is shown as *** stands in {place}; --env NAME, without its value, leaves it out")
     if not dry_run:
         _hand_in(made)
 
@@ -231,16 +240,22 @@ def _has(package: str) -> bool:
     return True
 
 
-def _variables(texts: Sequence[str]) -> list[tuple[str, str]]:
+def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """The variables that have values, and the names of those that get one where the script is submitted."""
     from fleet.machine.submit.site import VARIABLE, SiteError
 
-    pairs = []
+    pairs, names = [], []
     for text in texts:
-        name, is_one, value = text.partition("=")
-        if not is_one or re.fullmatch(VARIABLE, name) is None:
-            raise SiteError(f"--env {text}: write NAME=VALUE")
-        pairs.append((name, value))
-    return pairs
+        name, is_pair, value = text.partition("=")
+        if re.fullmatch(VARIABLE, name) is None:
+            raise SiteError(f"--env {name}: write NAME=VALUE, or NAME to take it from here")
+        if is_pair:
+            pairs.append((name, value))
+        elif name not in os.environ:
+            raise SiteError(f"--env {name}: there is no such variable here; export it, or write {name}=VALUE")
+        else:
+            names.append(name)
+    return pairs, tuple(names)
 
 
 def _warning(seconds: int, whole: int) -> int:

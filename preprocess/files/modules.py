@@ -10,7 +10,6 @@ or in a function that runs much later.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import threading
@@ -140,8 +139,8 @@ def _check_not_hidden(top: str) -> None:
     meant = next((spec.origin for spec in found if spec is not None and spec.origin), None)
     if meant is None:  # not there, or a folder of data that only looks like a package
         return
-    loaded = sys.modules.get(top)
-    taken = importlib.util.find_spec(top) if loaded is None else loaded.__spec__
+    others = (finder.find_spec(top, None) for finder in sys.meta_path if finder is not _beside)
+    taken = next((spec for spec in others if spec is not None), None)
     if taken is None or taken.origin is not None and os.path.realpath(taken.origin) == os.path.realpath(meant):
         return
     what = "a module of Python's own" if top in sys.stdlib_module_names else f"installed in {_place_of(taken)}"

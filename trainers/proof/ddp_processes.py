@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from preprocess.files.modules import import_named, importable, python
+from preprocess.files.writing import open_to_append, whole_file
 from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.messages.torch_backend import on_loopback
 from trainers.proof.ddp import DdpRank, assemble
@@ -213,9 +214,8 @@ def _file(folder: Path, rank: int, what: str) -> Path:
 
 
 def _put(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(content)
-    temporary.rename(path)
+    with whole_file(path) as file:
+        file.write(content)
 
 
 # From here on: inside a process.
@@ -283,8 +283,8 @@ def _device(kind: str, rank: int) -> torch.device:
 def _append_news(path: Path, news: News) -> None:
     kind = "epoch" if isinstance(news, EpochDone) else "steps"
     values: Mapping[str, Any] = asdict(news)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps([kind, values]) + "\n")
+    with open_to_append(path) as file:
+        file.write(json.dumps([kind, values]).encode() + b"\n")
 
 
 def _end_with_parent() -> None:

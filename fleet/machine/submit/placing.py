@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
-from fleet.machine.submit.script import BatchScript
+from fleet.machine.submit.script import BatchScript, shown
 from fleet.machine.submit.site import SiteError
+from preprocess.files.reading import NotAFile, TooLarge, read_bytes
+from preprocess.files.writing import make_folder, whole_file
 
 
 def placed_script(
@@ -46,26 +48,15 @@ def _takes(script: BatchScript, text: str, keep: bool) -> bool:
     """Whether the script has its path: nobody has, or a file that says the same."""
     path = script.path
     if keep:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if _write_new(path, text):
+        make_folder(path.parent)
+        mode = 0o777 if shown(text) == text else 0o700  # less what umask takes; secrets are nobody else's
+        with suppress(FileExistsError):
+            with whole_file(path, mode=mode, replace=False) as file:
+                file.write(text.encode())
             return True
-    elif not path.exists():
+    elif not os.path.lexists(path):
         return True
-    return path.is_file() and path.read_bytes() == text.encode()
-
-
-def _write_new(path: Path, text: str) -> bool:
-    """Write a file that may be run, whole, unless there is one of that name; returns whether it was written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o755)
-        os.link(temporary, path)
-    except FileExistsError:
+        return read_bytes(path, len(text.encode())) == text.encode()
+    except (TooLarge, NotAFile):
         return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
