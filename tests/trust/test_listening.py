@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from fleet.machine.doctor.listeners import listeners_by_node, listeners_here
+from fleet.machine.launch.local_launch import Mpiexec
 from fleet.machine.launch.loopback import keep_on_loopback, listening
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, Running, run, started
@@ -115,6 +116,22 @@ def test_moving_ends_with_the_launcher() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as launcher:
         launcher.wait()
     keep_on_loopback(launcher.pid, lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("family", "variables"),
+    [("openmpi", ["PMIX_MCA_ptl_base_if_include"]), ("mpich", ["UCX_NET_DEVICES", "FI_TCP_IFACE"])],
+)
+def test_local_ranks_are_told_the_loopback_interface(
+    family: str, variables: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    assert {name: Mpiexec("mpiexec", family).environment().get(name) for name in variables} == dict.fromkeys(
+        variables, "lo"
+    )
+    monkeypatch.setenv(variables[0], "ib0")  # of a person, who has reasons
+    assert variables[0] not in Mpiexec("mpiexec", family).environment()
 
 
 def test_a_store_of_one_host_listens_on_its_loopback_interface() -> None:

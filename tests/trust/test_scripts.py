@@ -43,7 +43,10 @@ def link_to_a_device(path: Path) -> None:
 
 
 def text(content: str) -> Callable[[Path], None]:
-    return lambda path: path.write_text(content) and None
+    def write(path: Path) -> None:
+        path.write_text(content)
+
+    return write
 
 
 @pytest.mark.parametrize(

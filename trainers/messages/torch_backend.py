@@ -51,7 +51,7 @@ def listening_store(on_one_host: bool, timeout: float) -> tuple[Any, str]:
     host = "127.0.0.1"
     if not on_one_host:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-        host = min(found, key=lambda each: each[0] != socket.AF_INET)[4][0]
+        host = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
     is_own = on_one_host or not ip_address(host.partition("%")[0]).is_loopback
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host if is_own else "", 0), family=family)

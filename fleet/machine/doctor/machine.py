@@ -92,9 +92,10 @@ def _mpi() -> Iterator[Check]:
     with subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         late = Timer(_PATIENCE_SECONDS, process.kill)
         late.start()
-        keep_on_loopback(process.pid, lambda: bool(select([process.stdout], [], [], 0)[0]))
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
+        output = process.stdout
+        assert output is not None
+        keep_on_loopback(process.pid, lambda: bool(select([output], [], [], 0)[0]))
+        lines = iter(output.readline, "")
         words = next((line.split("|") for line in lines if line.count("|") == 3), None)
         seconds, places = time.perf_counter() - begin, _places(process.pid)
         _, errors = process.communicate("\n")

@@ -30,7 +30,8 @@ from preprocess.files.modules import python
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-_INTERFACE = "PMIX_MCA_ptl_base_if_include"  # over which ranks and launcher find each other
+# Variables that say over which interface ranks and launcher find each other, and over which ranks could talk.
+_INTERFACES = {"openmpi": ("PMIX_MCA_ptl_base_if_include",), "mpich": ("UCX_NET_DEVICES", "FI_TCP_IFACE")}
 _CRASHED = (
     "rank 0 ended while it checked the spec: code that the spec names has ended the process, and its stack stands "
     "above. Mend it, or leave that network out"
@@ -65,9 +66,12 @@ class Mpiexec:
 
     def environment(self) -> dict[str, str]:
         """Variables that the launcher wants; root is allowed, since containers run as root."""
+        loopback = loopback_interface()  # others come and go, and lead to everybody
+        names = [name for name in _INTERFACES[self.family] if name not in os.environ]
+        interfaces = {} if loopback is None else dict.fromkeys(names, loopback)
         if self.family == "mpich":
-            return {}
-        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_interface()}
+            return interfaces
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **interfaces}
 
 
 def find_mpiexec() -> Mpiexec:
@@ -86,12 +90,6 @@ def find_mpiexec() -> Mpiexec:
             "or load the site's MPI module and set FLEET_MPI=system"
         )
     return _identify(on_path)
-
-
-def _interface() -> dict[str, str]:
-    """The loopback interface: others come and go, and lead to everybody."""
-    loopback = loopback_interface()
-    return {} if loopback is None or _INTERFACE in os.environ else {_INTERFACE: loopback}
 
 
 def _identify(path: str) -> Mpiexec:
