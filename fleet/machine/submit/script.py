@@ -18,7 +18,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from fleet.machine.submit.shape import NodeShape, WallTime
 from fleet.machine.submit.site import Site, SiteError
-from fleet.run_directory.secrets import MASK, is_secret, masked_uri
 from preprocess.files.reading import read_text
 
 
@@ -67,8 +66,6 @@ _JOB = {
     "pbs": '"$PBS_JOBID"',
     "flux": '"${FLUX_JOB_ID:-$(flux getattr jobid)}"',  # a batch script is not told it everywhere
 }
-# NAME=VALUE of bash: parts in quotes, and characters outside.
-_ASSIGNMENT = re.compile(r"""\b([A-Za-z_]\w*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"])+)""")
 _TEMPLATES = Path(str(files("batch_scripts")))
 _MOST_BYTES, _MOST_MEMORY, _MOST_SECONDS = 1 << 20, 512 << 20, 10  # of a template and what comes of it
 _ACCOUNT = re.compile(r"\w[\w.,:@+/=-]*")
@@ -146,16 +143,6 @@ def _bounded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (usual, most))
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-def shown(text: str) -> str:
-    """Return a script's text as others may see it: values of secrets, and passwords in URIs, are ***."""
-
-    def masked(found: re.Match[str]) -> str:
-        is_value = is_secret(found[1]) and not found[2].startswith(("$", '"$'))  # a reference holds none
-        return f"{found[1]}={MASK}" if is_value else found[0]
-
-    return masked_uri(_ASSIGNMENT.sub(masked, text))
 
 
 def _check_words(script: BatchScript) -> None:
