@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from preprocess.files.modules import import_named, importable, python
+from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
 from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.messages.torch_backend import on_loopback
@@ -126,7 +127,7 @@ def train_with_ddp(
             processes.end()
         if job.traced:
             trace(merged_traces([read_tensor_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
-        return assemble([decode(_file(folder, rank, "state").read_bytes()) for rank in range(job.ranks)])
+        return assemble([decode(_content(_file(folder, rank, "state"))) for rank in range(job.ranks)])
 
 
 class _Processes:
@@ -183,7 +184,7 @@ class _Processes:
                 code = self._processes[failed[0]].returncode
                 raise ProcessFailed(failed[0], f"ended with exit code {code} without a word")
             first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
-            raised = RaisedError(**json.loads(_file(self._folder, first, "error").read_bytes()))
+            raised = RaisedError(**read_json(_file(self._folder, first, "error")))
             raise ProcessFailed(first, f"failed: {raised.said}", raised)
 
     def _has_state(self, rank: int) -> bool:
@@ -199,7 +200,7 @@ class _NewsReader:
     def __call__(self) -> None:
         if not self._path.exists():
             return
-        with open(self._path, "rb") as file:
+        with open_file(self._path) as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -211,6 +212,12 @@ class _NewsReader:
 
 def _file(folder: Path, rank: int, what: str) -> Path:
     return folder / f"rank-{rank}.{what}"
+
+
+def _content(path: Path) -> bytes:
+    """All of a file: a state is as large as the job that left it."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -26,6 +26,7 @@ from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import stopping
 from fleet.machine.standard_error import tell
 from preprocess.files.modules import python
+from preprocess.files.reading import read_text
 
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
@@ -198,7 +199,7 @@ class LocalLaunch:
                 return FAILED
             for last_word in ("code", ABORTED):
                 if (folder / last_word).exists():
-                    return int((folder / last_word).read_text())
+                    return int(read_text(folder / last_word))
             return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -255,7 +256,7 @@ def _pass_on(process: subprocess.Popen[bytes], folder: Path, gently: bool) -> No
         return
     if gently and pid_file.exists():
         with suppress(ProcessLookupError):
-            os.kill(int(pid_file.read_text()), signal.SIGTERM)
+            os.kill(int(read_text(pid_file)), signal.SIGTERM)
             return
     process.terminate()
 

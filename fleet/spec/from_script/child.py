@@ -9,6 +9,7 @@ from pathlib import Path
 from fleet.spec.from_script.found import Found
 from fleet.spec.from_script.reading import read_script
 from fleet.spec.from_script.script import Script, ScriptFailed
+from preprocess.files.writing import write_whole
 
 
 def main(out: str, parts: str, target: str, *options: str) -> None:
@@ -20,7 +21,7 @@ def main(out: str, parts: str, target: str, *options: str) -> None:
         found = read_script(script, options, parts)
     except ScriptFailed as problem:
         found = Found(problems=(str(problem),))
-    Path(out).write_text(found.to_text())
+    write_whole(out, found.to_text())
     sys.stdout.flush()
     os._exit(0)  # whatever threads and processes the script has left
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fleet.spec.from_script.found import Found
 from preprocess.files.modules import python
+from preprocess.files.reading import read_text
 
 CHILD = "fleet.spec.from_script.child"
 
@@ -42,4 +43,4 @@ def watch_script(target: str, options: Sequence[str], parts: str, seconds: float
         if not out.exists():
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             return Found(problems=(f"the process that ran {target} {how} before its second step",))
-        return Found.of_text(out.read_text())
+        return Found.of_text(read_text(out))
