@@ -4,10 +4,11 @@ import os
 import sys
 
 if __name__ == "__main__":
-    if sys.path[0] in ("", os.getcwd()):  # where Python has put the current folder, before its own modules
-        own = os.path.dirname(os.__file__)
-        last = max((place for place, path in enumerate(sys.path) if path in (own, f"{own}/lib-dynload")), default=0)
-        sys.path.insert(last, sys.path.pop(0))
+    # Where Python has put the current folder, before its own: what lies there is data (see preprocess.files.modules).
+    if not getattr(sys.flags, "safe_path", False) and sys.path[0] in ("", os.getcwd()):
+        here = sys.path.pop(0)
+        if os.path.realpath(here) == os.path.dirname(os.path.dirname(os.path.realpath(__file__))):
+            sys.path.append(here)  # fleet's own, which is not installed
     from fleet.machine.launch.launched import tell_begun
 
     tell_begun()

@@ -74,7 +74,8 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
 
     from fleet.machine.binding_checks import check_binding
     from fleet.machine.binding_facts import gather_facts
-    from fleet.machine.cluster_map import ClusterError, discover
+    from fleet.machine.cluster_map import ClusterError, discover, gather
+    from fleet.machine.doctor.listeners import listeners_by_node, listeners_here
     from fleet.run.binding_table import binding_table
     from fleet.run.console import rank_console
     from trainers.repeatable.instruction_sets import processor
@@ -86,6 +87,7 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
         if world.rank == 0:
             tell(str(error))
         return FAILED
+    listeners = listeners_by_node(gather(world, listeners_here()))
     findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads, members)
     if world.rank == 0:
         console = rank_console()
@@ -94,4 +96,6 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
             console.print(f"{'refused' if finding.refuses else 'warning'}: {finding.text}", soft_wrap=True)
         if not findings:
             console.print("each rank has what it needs")
+        for line in listeners:
+            console.print(line, soft_wrap=True)
     return FAILED if any(finding.refuses for finding in findings) else DONE

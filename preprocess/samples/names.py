@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from preprocess.files.modules import HiddenModule, import_named
 from preprocess.samples.errors import DataSpecError, spelling_advice
 
 ENDS_THE_PROCESS = (
@@ -39,7 +39,9 @@ def load_object(name: str, error: type[DataSpecError]) -> Any:
 def _import(module_name: str, name: str, error: type[DataSpecError]) -> ModuleType:
     try:
         with same_folder():
-            return importlib.import_module(module_name)
+            return import_named(module_name)
+    except HiddenModule as cause:
+        raise error(name, cause.rule, cause.mend) from None
     except (Exception, SystemExit) as cause:  # a user's module may raise anything while it is imported
         reason = f"importing {module_name!r} raised {type(cause).__name__}: {cause}"
         mend = "mend the module, run from the folder that holds it, or put that folder on PYTHONPATH"

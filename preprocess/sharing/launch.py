@@ -14,16 +14,10 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
+from preprocess.files.modules import python
 from preprocess.files.writing import open_to_append
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import SETTINGS, ServiceSettings
-
-#: How a service starts: the current folder is no place of modules, unless it is one of the loader's, whose places
-#: the service takes. After the name of the program comes that of the service.
-_START = (
-    "import sys; sys.path[:] = [place for place in sys.path if place not in ('', '.')]; "
-    "from preprocess.sharing.__main__ import main; main(sys.argv[2])"
-)
 
 #: What may hold up a service that is a copy of its loader's process, and what helps.
 COPY_ADVICE = (
@@ -49,7 +43,7 @@ def execute(place: ServicePlace, settings: ServiceSettings, ready: int) -> int:
         os.write(given, SETTINGS.dump_json(settings) + b"\n")
         os.lseek(given, 0, os.SEEK_SET)
         streams = [(os.POSIX_SPAWN_DUP2, descriptor, stream) for stream, descriptor in enumerate((given, ready, log))]
-        command = [sys.executable, "-c", _START, "preprocess.sharing", place.name]
+        command = python("-m", "preprocess.sharing", place.name)
         return os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setsid=True)
     finally:
         os.close(given)

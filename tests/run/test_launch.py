@@ -97,4 +97,4 @@ def test_local_ranks_talk_over_the_loopback_interface_alone(tmp_path: Path) -> N
     ended = run(ensemble.plain("run"), tmp_path, **launcher_of(tmp_path, NOTING), SEEN=str(seen))
     assert ended.code == 0, ended.output
     lines = seen.read_text().splitlines()
-    assert {"PMIX_MCA_ptl_base_if_include=lo", "OMPI_MCA_btl_tcp_if_include=lo"} <= set(lines), lines
+    assert "PMIX_MCA_ptl_base_if_include=lo" in lines, lines

@@ -413,26 +413,29 @@ def test_importable_adds_folders_for_its_time(tmp_path: pathlib.Path, module: An
     with pytest.raises(ReferenceProblem, match="there is no module 'only_here'"):
         resolve("only_here:A")
     with importable([tmp_path, tmp_path]):
-        assert sys.path.count(str(tmp_path)) == 1
+        assert sys.path == before
+        with pytest.raises(ReferenceProblem, match="there is no module 'only_hre'; nearest: only_here:A"):
+            resolve("only_hre:A")
         assert resolve("only_here:A.B.value") == 7
         with pytest.raises(ReferenceProblem, match="only_here.A has no 'C'"):
             resolve("only_here:A.C")
-    assert sys.path == before
 
 
-def test_a_module_beside_the_spec_hides_an_installed_one_but_none_of_pythons(
-    tmp_path: pathlib.Path, module: Any
+@pytest.mark.parametrize("name, what", [("colorsys", "a module of Python's own"), ("yaml", "installed in .*yaml")])
+def test_a_module_beside_the_spec_is_refused_where_another_comes_before_it(
+    tmp_path: pathlib.Path, module: Any, name: str, what: str
 ) -> None:
-    module("colorsys", "rgb_to_hsv = 'mine'\n")
-    module("yaml", "safe_load = 'mine'\n")
-    loaded = {name: sys.modules.pop(name, None) for name in ("colorsys", "yaml")}
-    try:
-        with importable([tmp_path]):
-            assert callable(resolve("colorsys:rgb_to_hsv")) and resolve("yaml:safe_load") == "mine"
-    finally:
-        for name, whole in loaded.items():
-            del sys.modules[name]
-            sys.modules.update({name: whole} if whole else {})
+    module(name, "raise AssertionError('it has run')\n")
+    with importable([tmp_path]), pytest.raises(ReferenceProblem, match=f"{name} is {what}.* before {tmp_path}/{name}"):
+        resolve(f"{name}:safe_load")
+
+
+def test_what_lies_beside_the_spec_hides_nothing_of_fleet(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "trainers").mkdir()
+    (tmp_path / "trainers" / "__init__.py").write_text("raise AssertionError('it has run')\n")
+    (tmp_path / "torch").mkdir()  # a folder of data
+    with importable([tmp_path]):
+        assert resolve("trainers.zoo:MLP").__name__ == "MLP" and resolve("torch.nn:Linear").__name__ == "Linear"
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:", ":b", "a:b:c", "a b:c", "os:path.", "../x:y", "os:1", "a..b:c"])

@@ -192,8 +192,12 @@ def _open_streams(unbuffered: bool) -> None:
 def go_on(words: list[str]) -> None:
     """Run the command as Python does."""
     words = words[1:] if words[0] == "-u" else words
+    is_safe = words[0] == "-P"
+    words = words[1:] if is_safe else words
     if words[0] == "-m":
         sys.path[0], sys.argv = os.getcwd(), words[1:]
+        if is_safe and words[1] != "fleet":  # fleet takes it away itself, as it takes this Python for another
+            del sys.path[0]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
         sys.path[0], sys.argv = "", ["-c", *words[2:]]

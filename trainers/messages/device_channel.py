@@ -22,7 +22,7 @@ from trainers.device.nap import nap
 from trainers.device.own_device import select
 from trainers.messages.looks import LEAST_BETWEEN, Looks
 from trainers.messages.nccl_watchdog import speak_before_nccl
-from trainers.messages.torch_backend import timed_out
+from trainers.messages.torch_backend import joined_store, timed_out
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport
 
 _REASON_SECONDS = 5.0
@@ -246,9 +246,8 @@ def _communicator(name: str, transport: Transport, device: torch.device) -> tupl
     speak_before_nccl(transport.timeout)
     made: Any = dist
     address, _, number = name.rpartition("/")
-    host, _, port = address.rpartition(":")
     limit = timedelta(seconds=_longer(transport))
-    store = made.PrefixStore(number, made.TCPStore(host, int(port), is_master=False, timeout=limit))
+    store = made.PrefixStore(number, joined_store(address, _longer(transport)))
     kinds = made.ProcessGroup.BackendType
     known = _backend_name(device)
     backend = _backend(known, store, transport, limit)

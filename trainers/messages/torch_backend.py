@@ -9,9 +9,12 @@ see `trainers.reduce.device_sum`.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +27,49 @@ from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pen
 def timed_out(error: RuntimeError) -> bool:
     """Whether an error of torch.distributed is that a message took too long."""
     return any(word in str(error) for word in ("imed out", "imeout"))
+
+
+def on_loopback() -> dict[str, str]:
+    """The variable that has gloo listen on the loopback interface, for processes of one machine; {} where it is set.
+
+    gloo would look for the interface of the host's name, which leads to everybody, or nowhere.
+    """
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
+
+
+def listening_store(on_one_host: bool, timeout: float) -> tuple[Any, str]:
+    """Return a TCPStore of this process, and the HOST:PORT by which the others find it.
+
+    By itself torch listens on all interfaces. This one listens on the loopback interface where all members are on this
+    host, else on that of the host's name, unless the name leads to this host alone. Whoever reaches the port can read
+    and write: torch knows no secret here.
+
+    Args:
+        timeout: seconds.
+    """
+    host = "127.0.0.1"
+    if not on_one_host:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        host = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+    is_own = on_one_host or not ip_address(host.partition("%")[0]).is_loopback
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host if is_own else "", 0), family=family)
+    name = f"{host if is_own else socket.gethostname()}:{listening.getsockname()[1]}"
+    made: Any = dist
+    limit, descriptor = timedelta(seconds=timeout), listening.detach()
+    return made.TCPStore(*_host_and_port(name), None, True, limit, False, master_listen_fd=descriptor), name
+
+
+def joined_store(name: str, timeout: float) -> Any:
+    """Return the store at HOST:PORT, which another process listens for."""
+    made: Any = dist
+    return made.TCPStore(*_host_and_port(name), is_master=False, timeout=timedelta(seconds=timeout))
+
+
+def _host_and_port(name: str) -> tuple[str, int]:
+    host, _, port = name.rpartition(":")
+    return host, int(port)
 
 
 class _Message:

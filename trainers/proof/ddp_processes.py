@@ -6,11 +6,9 @@ input ends knows that its parent is gone, and ends. What they made comes back in
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,9 +24,11 @@ from typing import Any
 
 import torch
 
-from preprocess.files.reading import open_file
-from preprocess.files.writing import new_file, open_to_append, partial_name, put_in_place
+from preprocess.files.modules import import_named, importable, python
+from preprocess.files.reading import open_file, read_json
+from preprocess.files.writing import open_to_append, whole_file
 from trainers.job.single_job import EpochDone, News, StepsDone
+from trainers.messages.torch_backend import on_loopback
 from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
@@ -42,7 +42,6 @@ from trainers.task.parts import is_parted
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0
 _KILLED_SECONDS = 60.0
-_LOOPBACK = ("lo", "lo0")
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,8 @@ class _Processes:
 
     def __init__(self, job: DdpJob, folder: Path) -> None:
         self._folder = folder
-        command = [sys.executable, "-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder)]
-        environment = {**os.environ, **_loopback(), "PYTHONUNBUFFERED": "1"}
+        command = python("-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder))
+        environment = {**os.environ, **on_loopback(), "PYTHONUNBUFFERED": "1"}
         self._processes = [
             subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, env=environment, start_new_session=True)
             for rank in range(job.ranks)
@@ -185,7 +184,7 @@ class _Processes:
                 code = self._processes[failed[0]].returncode
                 raise ProcessFailed(failed[0], f"ended with exit code {code} without a word")
             first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
-            raised = RaisedError(**json.loads(_content(_file(self._folder, first, "error"))))
+            raised = RaisedError(**read_json(_file(self._folder, first, "error")))
             raise ProcessFailed(first, f"failed: {raised.said}", raised)
 
     def _has_state(self, rank: int) -> bool:
@@ -211,26 +210,19 @@ class _NewsReader:
                 self._tell({"steps": StepsDone, "epoch": EpochDone}[kind](**values))
 
 
-def _loopback() -> dict[str, str]:
-    """Tell gloo which interface leads to this machine itself; its guess by host name fails where that is unknown."""
-    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
-    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
-
-
 def _file(folder: Path, rank: int, what: str) -> Path:
     return folder / f"rank-{rank}.{what}"
 
 
-def _put(path: Path, content: bytes) -> None:
-    partial = partial_name(path)
-    with os.fdopen(new_file(partial), "wb") as file:
-        file.write(content)
-    put_in_place(partial, path)
-
-
 def _content(path: Path) -> bytes:
+    """All of a file: a state is as large as the job that left it."""
     with open_file(path) as file:
         return file.read()
+
+
+def _put(path: Path, content: bytes) -> None:
+    with whole_file(path) as file:
+        file.write(content)
 
 
 # From here on: inside a process.
@@ -252,8 +244,8 @@ def main(job: DdpJob, folder: Path, rank: int) -> int:
 def _train(job: DdpJob, folder: Path, rank: int) -> None:
     device = _device(job.device, rank)
     module, _, path = job.task.partition(":")
-    with settings_kept():
-        made: Any = importlib.import_module(module)
+    with settings_kept(), importable([os.getcwd()]):
+        made: Any = import_named(module)
     for part in path.split("."):
         made = getattr(made, part)
     torch.distributed.init_process_group(
@@ -299,7 +291,7 @@ def _append_news(path: Path, news: News) -> None:
     kind = "epoch" if isinstance(news, EpochDone) else "steps"
     values: Mapping[str, Any] = asdict(news)
     with open_to_append(path) as file:
-        file.write(f"{json.dumps([kind, values])}\n".encode())
+        file.write(json.dumps([kind, values]).encode() + b"\n")
 
 
 def _end_with_parent() -> None:

@@ -14,12 +14,13 @@ from itertools import count
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.group import Group
+from trainers.messages.torch_backend import listening_store
 
 _MOST = 8
+_STORE_SECONDS = 300.0
 _LAST_SECONDS = 5.0
 """For so long does an end wait for devices that still meet: a process that ends under a meeting is aborted by torch."""
 
@@ -35,7 +36,7 @@ class Communicators:
         self._kept: dict[tuple[int, ...], DeviceChannel] = {}
         self._unmet: list[DeviceChannel] = []
         self._given_up: list[DeviceChannel] = []  # what they hold is given back when nobody waits for this member
-        self._store: Any = None  # where the members of groups whose master this is meet
+        self._stores: dict[bool, tuple[Any, str]] = {}  # where groups meet whose master this is: of one host, or more
         self._numbers = count()
 
     def take(self, group: Group, device: torch.device) -> DeviceChannel:
@@ -76,7 +77,7 @@ class Communicators:
     def end(self) -> None:
         """Abort all that are kept, and end the meetings under way: without its store none goes on."""
         self._keep_at_most(0)
-        self._store = None
+        self._stores.clear()
         until = time.monotonic() + _LAST_SECONDS
         for channel in self._unmet:
             channel.leave_meeting(until - time.monotonic())
@@ -90,11 +91,8 @@ class Communicators:
         """Return the name of the communicator that all members use now."""
         told = [part.decode().split() for part in group.gather_bytes(f"{socket.gethostname()} {name}".encode())]
         if group.is_master and (not name or any(words[1:] != [name] for words in told)):
-            hosts = {words[0] for words in told}
-            if self._store is None:
-                self._store = dist.TCPStore(  # type: ignore[attr-defined]
-                    "127.0.0.1", 0, is_master=True, wait_for_workers=False
-                )
-            host = "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
-            name = f"{host}:{self._store.port}/{next(self._numbers)}"
+            on_one_host = len({words[0] for words in told}) == 1
+            if on_one_host not in self._stores:
+                self._stores[on_one_host] = listening_store(on_one_host, _STORE_SECONDS)
+            name = f"{self._stores[on_one_host][1]}/{next(self._numbers)}"
         return group.bcast_bytes(name.encode()).decode()

@@ -11,6 +11,7 @@ from fleet.commands.one_job.torch_world import inside_torchrun
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, check_horovod
 from fleet.spec.semantics import DEVICES
+from preprocess.files.writing import make_folder
 
 _LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
 TRANSPORTS = ("mpi", "torch", "device", "horovod")
@@ -156,6 +157,6 @@ def _check_target(option: str, path: Path) -> None:
     if path.is_dir():
         raise TrainError(f"{option} {path}: this is a folder; give the path of a file, such as {path / 'net.h5'}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     except OSError as error:
         raise TrainError(f"{option} {path}: {path.parent} cannot be made: {error.strerror}; choose another") from error

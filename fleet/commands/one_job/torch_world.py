@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import socket
+import shutil
+import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from fleet.machine.launch.launched import launch_folder
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -39,29 +44,40 @@ def transport_of_torchrun() -> TorchTransport:
 
 
 def transport_of_world(world: MPI.Intracomm, on_one_node: bool) -> TorchTransport:
-    """Between all ranks of `world`; MPI only tells them where they meet, at a port that the system chooses."""
+    """Between all ranks of `world`; MPI only tells them where they meet.
+
+    On one node that is a file in a folder of this user alone, and messages go over the loopback interface. On several
+    it is a port on the interface of rank 0's host name, for which torch knows no secret.
+    """
     import torch.distributed as dist
 
-    timeout = timedelta(seconds=_TIMEOUT_SECONDS)
+    from trainers.messages.torch_backend import joined_store, listening_store, on_loopback
+
+    store, where, told = None, "", np.zeros(4096, dtype=np.uint8)
     if on_one_node:
-        for name in {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-    host = "127.0.0.1" if on_one_node else socket.gethostname()
-    store, address = None, np.zeros(256, dtype=np.uint8)
-    if world.rank == 0:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            host, 0, world.size, is_master=True, timeout=timeout, wait_for_workers=False
-        )
-        text = np.frombuffer(f"{host}:{store.port}".encode(), dtype=np.uint8)
-        address[: text.size] = text
-    world.Bcast(address, 0)
-    if store is None:
-        host, _, port = address.tobytes().rstrip(b"\0").decode().rpartition(":")
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            host, int(port), world.size, is_master=False, timeout=timeout
-        )
+        os.environ.update(on_loopback())
+        where = _own_folder() if world.rank == 0 else ""
+    elif world.rank == 0:
+        store, where = listening_store(False, _TIMEOUT_SECONDS)
+    told[: len(where.encode())] = np.frombuffer(where.encode(), dtype=np.uint8)
+    world.Bcast(told, 0)
+    where = told.tobytes().rstrip(b"\0").decode()
+    if on_one_node:
+        store = dist.FileStore(str(Path(where, "store")), world.size)  # type: ignore[attr-defined]
+    elif store is None:
+        store = joined_store(where, _TIMEOUT_SECONDS)
+    timeout = timedelta(seconds=_TIMEOUT_SECONDS)
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
     return _transport()
+
+
+def _own_folder() -> str:
+    """A folder that only this user can look into, which goes at the end: that of our own launch, or a new one."""
+    for folder in launch_folder():
+        return str(folder)
+    made = tempfile.mkdtemp(prefix="fleet-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 def _transport() -> TorchTransport:

@@ -14,14 +14,19 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from select import select
+from threading import Timer
 
 import numpy as np
+import psutil
 
 from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.doctor.check import Check, Verdict
 from fleet.machine.doctor.energy import check_energy
+from preprocess.files.modules import python
 
 _RANKS = """
+import sys
 from mpi4py import MPI
 import numpy as np
 world, total = MPI.COMM_WORLD, np.zeros(1)
@@ -30,7 +35,9 @@ node = world.Split_type(MPI.COMM_TYPE_SHARED)
 level = MPI.Query_thread() == MPI.THREAD_MULTIPLE
 if world.rank == 0:
     library = MPI.Get_library_version().split("\\n")[0].strip("\\0 ").split(",")[0]
-    print(int(total[0]), int(level), node.size, library, sep="|")
+    print(int(total[0]), int(level), node.size, library, sep="|", flush=True)
+    sys.stdin.readline()
+world.Barrier()
 """
 _PATIENCE_SECONDS = 120.0
 _LEAST_SHARED = 64 << 20
@@ -72,32 +79,42 @@ def _python() -> Iterator[Check]:
 
 def _mpi() -> Iterator[Check]:
     from fleet.machine.launch.local_launch import LaunchError, find_mpiexec
+    from fleet.machine.launch.loopback import keep_on_loopback
 
     try:
         launcher = find_mpiexec()
     except LaunchError as error:
         yield Check("mpi", Verdict.BROKEN, "no launcher", str(error))
         return
-    command = launcher.command(2, [sys.executable, "-m", "mpi4py", "-c", _RANKS])
+    command = launcher.command(2, python("-m", "mpi4py", "-c", _RANKS))
     begin = time.perf_counter()
-    try:
-        done = subprocess.run(
-            command, env={**os.environ, **launcher.environment()}, capture_output=True, text=True,
-            timeout=_PATIENCE_SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+    variables, pipe = {**os.environ, **launcher.environment()}, subprocess.PIPE
+    with subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        late = Timer(_PATIENCE_SECONDS, process.kill)
+        late.start()
+        output = process.stdout
+        assert output is not None
+        keep_on_loopback(process.pid, lambda: bool(select([output], [], [], 0)[0]))
+        lines = iter(output.readline, "")
+        words = next((line.split("|") for line in lines if line.count("|") == 3), None)
+        seconds, places = time.perf_counter() - begin, _places(process.pid)
+        _, errors = process.communicate("\n")
+        late.cancel()
+    if late.finished.is_set() and seconds > _PATIENCE_SECONDS:
         text = f"{launcher.path} has started no 2 ranks for {_PATIENCE_SECONDS:.0f} s"
         yield Check(
             "mpi", Verdict.BROKEN, text, "try `mpiexec -n 2 hostname`; a firewall or the host's name may be in the way"
         )
         return
-    said = next((line.split("|") for line in done.stdout.splitlines() if line.count("|") == 3), None)
-    if said is None:
-        why = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+    if words is None:
+        why = (errors.strip().splitlines() or ["nothing was said"])[-1]
         mend = "mpi4py must be built for this MPI: pip install --force-reinstall --no-binary mpi4py mpi4py"
-        yield Check("mpi", Verdict.BROKEN, f"2 ranks of {launcher.path} ended with code {done.returncode}: {why}", mend)
+        yield Check(
+            "mpi", Verdict.BROKEN, f"2 ranks of {launcher.path} ended with code {process.returncode}: {why}", mend
+        )
         return
-    yield from _ranks(said, launcher.path, time.perf_counter() - begin)
+    yield from _ranks(words, launcher.path, seconds)
+    yield from _network(places)
 
 
 def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
@@ -116,6 +133,28 @@ def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
     if beside != "2":
         mend = "give the ranks one IPC namespace: they look like two nodes, each with a ring of its own"
         yield Check("mpi node", Verdict.MISSING, "two ranks of this machine share no memory", mend)
+
+
+def _places(launcher: int) -> list[str] | None:
+    """Where the ranks of a launcher and itself listen for everybody; None: the system does not tell."""
+    from fleet.machine.launch.loopback import listening
+
+    try:
+        processes = [launcher, *(child.pid for child in psutil.Process(launcher).children(recursive=True))]
+        return sorted({place for process in processes for place in listening(process)})
+    except (OSError, AttributeError, psutil.Error):
+        return None
+
+
+def _network(places: list[str] | None) -> Iterator[Check]:
+    if places == []:
+        yield Check("network", Verdict.OK, "ranks of one machine listen on its loopback interface alone")
+        return
+    where = "where, this system does not tell" if places is None else ", ".join(places)
+    mend = "Linux 5.6 or later lets fleet move them to the loopback interface; else let a firewall close the ports"
+    yield Check(
+        "network", Verdict.MISSING, f"ranks of one machine, or their launcher, listen for others: {where}", mend
+    )
 
 
 def _devices() -> Iterator[Check]:
@@ -241,7 +280,7 @@ def _schedulers() -> Iterator[Check]:
 
 def _imports() -> Iterator[Check]:
     code = "import time; b = time.perf_counter(); import torch; print(time.perf_counter() - b)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
+    done = subprocess.run(python("-c", code), capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
     seconds = float(done.stdout)
     slow = seconds > 20
     yield Check(

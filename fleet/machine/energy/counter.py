@@ -7,6 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from preprocess.files.reading import read_text
+
+MOST_BYTES = 1 << 16
+"""Of a file of the kernel: a person may name a folder in which others lie."""
+
 Step = Callable[[], float]
 """Joules since the last call, or since it was made. OSError or ValueError: it cannot be read any more."""
 
@@ -67,4 +72,4 @@ class IntegratedPower:
 
 def millionths(file: Path) -> float:
     """What a file of the kernel says in millionths of a unit: joules of microjoules."""
-    return int(file.read_text()) / 1e6
+    return int(read_text(file, MOST_BYTES)) / 1e6

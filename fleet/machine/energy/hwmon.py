@@ -9,7 +9,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from fleet.machine.energy.counter import CountedEnergy, IntegratedPower, Step, millionths
+from fleet.machine.energy.counter import MOST_BYTES, CountedEnergy, IntegratedPower, Step, millionths
+from preprocess.files.reading import read_text
 
 DRIVERS = ("amdgpu", "xe", "i915")
 _ENERGY, _POWER = "energy1_input", ("power1_average", "power1_input")
@@ -20,7 +21,7 @@ def sensors(folder: Path) -> dict[Path, str]:
     found = {}
     for sensor in sorted(folder.glob("hwmon*")):
         with suppress(OSError):
-            driver = (sensor / "name").read_text().strip()
+            driver = read_text(sensor / "name", MOST_BYTES, "replace").strip()
             if driver in DRIVERS and any((sensor / name).exists() for name in (_ENERGY, *_POWER)):
                 found[sensor] = driver
     return found

@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from fleet.machine.energy.counter import CountedEnergy, Step, millionths
+from fleet.machine.energy.counter import MOST_BYTES, CountedEnergy, Step, millionths
+from preprocess.files.reading import read_text
 
 _ZONES = "intel-rapl:*"
 _COUNTED = ("package", "dram")  # a package counts its cores; its memory has a zone of its own; psys counts both again
@@ -33,6 +34,7 @@ def rapl_steps(folder: Path) -> Iterator[Step]:
 
 def _is_counted(zone: Path) -> bool:
     try:
-        return (zone / "name").read_text().startswith(_COUNTED) and (zone / "energy_uj").exists()
+        name = read_text(zone / "name", MOST_BYTES, "replace")
+        return name.startswith(_COUNTED) and (zone / "energy_uj").exists()
     except OSError:
         return False

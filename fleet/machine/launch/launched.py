@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from preprocess.files.writing import leave_note, write_whole
+
 # What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
 RANK_VARIABLES = (
     "OMPI_COMM_WORLD_RANK",
@@ -52,7 +54,7 @@ def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
     """On every rank, first of all: whatever goes wrong from here on is not the launcher's doing."""
     for folder in launch_folder(environment):
         with suppress(OSError):
-            (folder / BEGUN).touch()
+            leave_note(folder / BEGUN)
 
 
 def tell_up(rank: int, environment: Mapping[str, str] = os.environ) -> None:
@@ -62,10 +64,10 @@ def tell_up(rank: int, environment: Mapping[str, str] = os.environ) -> None:
     """
     for folder in launch_folder(environment):
         with suppress(OSError):
-            (folder / f"{UP}{rank}").touch()
+            leave_note(folder / f"{UP}{rank}")
     if rank == 0 and CODE_FILE in environment:
         with suppress(OSError):
-            Path(environment[CODE_FILE] + ".up").touch()
+            leave_note(environment[CODE_FILE] + ".up")
 
 
 def leave_code(rank: int, code: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -76,10 +78,7 @@ def leave_code(rank: int, code: int, environment: Mapping[str, str] = os.environ
     if rank == 0:
         leave("code", code, environment)
         if CODE_FILE in environment:
-            path = Path(environment[CODE_FILE])
-            temporary = path.with_name(f".{path.name}.new")
-            temporary.write_text(f"{code}\n")
-            temporary.rename(path)
+            write_whole(environment[CODE_FILE], f"{code}\n")
     return 0 if launched_by_us(environment) or CODE_FILE in environment else code
 
 
@@ -87,9 +86,7 @@ def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) ->
     """On rank 0: leave a number for the process that started the ranks, if one did and lives; whole or not at all."""
     for folder in launch_folder(environment):
         with suppress(FileNotFoundError):
-            temporary = folder / f".{name}"
-            temporary.write_text(str(value))
-            temporary.rename(temporary.with_name(name))
+            leave_note(folder / name, str(value))
 
 
 @contextmanager
@@ -109,6 +106,4 @@ def leave_first(name: str, value: int, environment: Mapping[str, str] = os.envir
     """On any rank: the same, unless another rank has left such a number already."""
     for folder in launch_folder(environment):
         with suppress(FileNotFoundError, FileExistsError):
-            temporary = folder / f".{name}-{os.getpid()}"
-            temporary.write_text(str(value))
-            os.link(temporary, folder / name)
+            leave_note(folder / name, str(value), replace=False)

@@ -14,15 +14,17 @@ import re
 import shutil
 import socket
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from preprocess import shared_memory_available
+from preprocess.files.reading import read_json
+from preprocess.files.writing import leave_note
 from preprocess.ring.process import is_alive, namespace, own_identity
 
+_MOST_BYTES = 1 << 20  # of a note
 # Shared memory of Open MPI (5, 4, windows) and MPICH. Most of it loses its name as soon as it is mapped.
 MPI_FILES = ("sm_segment.", "vader_segment.", "open_mpi.", "mpich")
 # Folders: of Open MPI's launcher, by its process id, and of our own launch.
@@ -65,20 +67,8 @@ def write_note(made: Iterable[Path]) -> Note:
     note = Note(path, pid, started, namespace(), tuple(made))
     content = {"pid": pid, "started": started, "namespace": note.namespace, "made": list(map(str, note.made))}
     with suppress(OSError):
-        _write_own(path, json.dumps(content))
+        leave_note(path, json.dumps(content), mode=0o600)
     return note
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Write a file in a folder where everybody may: nobody can have laid a link where it is written."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # O_EXCL, O_NOFOLLOW, 0600
-    try:
-        with open(descriptor, "w") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
 
 
 def made_by_mpi() -> list[Path]:
@@ -142,7 +132,7 @@ def _notes() -> Iterator[Note]:
     for path in _place().glob(f"fleet.{os.geteuid()}.*.note"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             if _is_own(path, stat.S_ISREG):
-                content = json.loads(path.read_text())
+                content = read_json(path, _MOST_BYTES)
                 made = tuple(Path(text) for text in content["made"])
                 yield Note(path, int(content["pid"]), int(content["started"]), int(content["namespace"]), made)
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,20 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import ABORTED, BEGUN, CHECKING, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
+from fleet.machine.launch.loopback import keep_on_loopback, loopback_interface
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import stopping
 from fleet.machine.standard_error import tell
+from preprocess.files.modules import python
+from preprocess.files.reading import read_text
 
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-# Variables that name interfaces, and those that cannot stand beside them.
-_INTERFACES = {"PMIX_MCA_ptl_base_if_include": (), "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",)}
+# Variables that say over which interface ranks and launcher find each other, and over which ranks could talk.
+_INTERFACES = {"openmpi": ("PMIX_MCA_ptl_base_if_include",), "mpich": ("UCX_NET_DEVICES", "FI_TCP_IFACE")}
 _CRASHED = (
     "rank 0 ended while it checked the spec: code that the spec names has ended the process, and its stack stands "
     "above. Mend it, or leave that network out"
@@ -58,15 +61,18 @@ class Mpiexec:
         """The command line that starts `ranks` local copies of `program`; `in_place`: which can lose some."""
         if self.family == "mpich":
             return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
-        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         survive = ["--with-ft", "ulfm"] if in_place else []
         return [self.path, *survive, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
 
     def environment(self) -> dict[str, str]:
         """Variables that the launcher wants; root is allowed, since containers run as root."""
+        loopback = loopback_interface()  # others come and go, and lead to everybody
+        names = [name for name in _INTERFACES[self.family] if name not in os.environ]
+        interfaces = {} if loopback is None else dict.fromkeys(names, loopback)
         if self.family == "mpich":
-            return {}
-        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_loopback()}
+            return interfaces
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **interfaces}
 
 
 def find_mpiexec() -> Mpiexec:
@@ -85,13 +91,6 @@ def find_mpiexec() -> Mpiexec:
             "or load the site's MPI module and set FLEET_MPI=system"
         )
     return _identify(on_path)
-
-
-def _loopback() -> dict[str, str]:
-    """Local ranks find their launcher, and each other, over the loopback interface: other interfaces come and go."""
-    here = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    own = [name for name, others in _INTERFACES.items() if not any(other in os.environ for other in (name, *others))]
-    return {name: min(here) for name in own if here}
 
 
 def _identify(path: str) -> Mpiexec:
@@ -139,7 +138,7 @@ class LocalLaunch:
         self._variables = dict(variables or {})
         self._ranks = ranks
         self._in_place = in_place and self._launcher.can_lose_ranks  # else the launcher ends those that wait for others
-        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], self._in_place)
+        self._command = self._launcher.command(ranks, python("-m", "fleet", *arguments), self._in_place)
         self._terminal = terminal
         self._signals = 0
         self._held = False
@@ -187,6 +186,7 @@ class LocalLaunch:
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
             ranks = RankWatch(process, self._ranks, folder)
+            Thread(target=keep_on_loopback, args=(process.pid, (folder / BEGUN).exists), daemon=True).start()
             try:
                 code = self._wait(process, folder, ranks)
             finally:
@@ -199,7 +199,7 @@ class LocalLaunch:
                 return FAILED
             for last_word in ("code", ABORTED):
                 if (folder / last_word).exists():
-                    return int((folder / last_word).read_text())
+                    return int(read_text(folder / last_word))
             return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -256,7 +256,7 @@ def _pass_on(process: subprocess.Popen[bytes], folder: Path, gently: bool) -> No
         return
     if gently and pid_file.exists():
         with suppress(ProcessLookupError):
-            os.kill(int(pid_file.read_text()), signal.SIGTERM)
+            os.kill(int(read_text(pid_file)), signal.SIGTERM)
             return
     process.terminate()
 

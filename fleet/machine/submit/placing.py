@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from fleet.machine.submit.script import BatchScript
 from fleet.machine.submit.site import SiteError
+from preprocess.files.reading import NotAFile, TooLarge, read_bytes
+from preprocess.files.writing import make_folder, whole_file
 
 
 def placed_script(
-    script: BatchScript, any_name: bool, fill: Callable[[BatchScript], str], keep: bool = True
+    script: BatchScript,
+    any_name: bool,
+    fill: Callable[[BatchScript], str],
+    keep: bool = True,
+    hides: Callable[[str], bool] = lambda _: False,
 ) -> tuple[BatchScript, str]:
     """The script with the path that it gets, and its text; no file is overwritten.
 
@@ -21,6 +28,7 @@ def placed_script(
         any_name: another path, with a number, will do where there is another file: NAME-2.sh.
         fill: gives the script's text.
         keep: write it; else only find its path.
+        hides: says of a text whether secrets stand in it: only its owner can read that.
 
     Raises:
         SiteError: there is another file, or it cannot be written.
@@ -31,7 +39,7 @@ def placed_script(
         made = replace(script, path=path)
         text = fill(made)
         try:
-            if _takes(made, text, keep):
+            if _takes(made.path, text, keep, 0o700 if hides(text) else 0o777):
                 return made, text
         except OSError as error:
             raise SiteError(f"--script {path}: {error.strerror}; name a file that can be written") from None
@@ -42,30 +50,17 @@ def placed_script(
     )
 
 
-def _takes(script: BatchScript, text: str, keep: bool) -> bool:
-    """Whether the script has its path: nobody has, or a file that says the same."""
-    path = script.path
+def _takes(path: Path, text: str, keep: bool, mode: int) -> bool:
+    """Whether a script has its path: nobody has, or a file that says the same. mode: less what umask takes."""
     if keep:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if _write_new(path, text):
+        make_folder(path.parent)
+        with suppress(FileExistsError):
+            with whole_file(path, mode=mode, replace=False) as file:
+                file.write(text.encode())
             return True
-    elif not path.exists():
+    elif not os.path.lexists(path):
         return True
-    return path.is_file() and path.read_bytes() == text.encode()
-
-
-def _write_new(path: Path, text: str) -> bool:
-    """Write a file that may be run, whole, unless there is one of that name; returns whether it was written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o755)
-        os.link(temporary, path)
-    except FileExistsError:
+        return read_bytes(path, len(text.encode())) == text.encode()
+    except (TooLarge, NotAFile):
         return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True

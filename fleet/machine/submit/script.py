@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import resource
 import shlex
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+from jinja2 import FunctionLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError
+from jinja2.loaders import split_template_path
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from fleet.machine.submit.shape import NodeShape, WallTime
 from fleet.machine.submit.site import Site, SiteError
+from preprocess.files.reading import read_text
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class BatchScript:
         account, queue: empty for the site's default.
         setup: lines before the run, after the site's.
         environment: variables, after the site's.
+        inherited: names of variables whose values come from the environment in which the script is submitted.
         warning_seconds: how long before the end the ranks are told.
         parts: tasks of a job array, each of which profiles a part of the jobs; 0: it is none.
     """
@@ -47,6 +54,7 @@ class BatchScript:
     queue: str = ""
     setup: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    inherited: tuple[str, ...] = ()
     warning_seconds: int = 180
     parts: int = 0
 
@@ -58,6 +66,8 @@ _JOB = {
     "pbs": '"$PBS_JOBID"',
     "flux": '"${FLUX_JOB_ID:-$(flux getattr jobid)}"',  # a batch script is not told it everywhere
 }
+_TEMPLATES = Path(str(files("batch_scripts")))
+_MOST_BYTES, _MOST_MEMORY, _MOST_SECONDS = 1 << 20, 512 << 20, 10  # of a template and what comes of it
 _ACCOUNT = re.compile(r"\w[\w.,:@+/=-]*")
 
 
@@ -77,18 +87,62 @@ def script_text(script: BatchScript, template: Path | None = None) -> str:
             f"--array {script.parts}: {script.site.scheduler} has no job arrays of batch scripts; submit each part by "
             f"itself, with the options -- --part 1/{script.parts}"
         )
-    place = str(files("batch_scripts"))
-    loader: BaseLoader = FileSystemLoader([str(template.parent), place] if template else [place])
-    environment = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
     name = template.name if template else f"{script.site.scheduler}.sh.j2"
     try:
-        return environment.get_template(name).render(_values(script))
+        return _filled_in(name, [*([template.parent] if template else []), _TEMPLATES], _values(script))
     except TemplateNotFound as error:
         raise SiteError(f"--template {template}: there is no template {error}") from None
-    except TemplateError as error:
-        raise SiteError(f"--template {template or name}: {error}") from None
+    except OSError as error:
+        raise SiteError(f"--template {error.filename}: {error.strerror}") from None
+    except MemoryError:
+        raise SiteError(f"--template {template or name}: it takes more than {_MOST_MEMORY >> 20} MB") from None
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        place = f" (line {error.lineno})" if isinstance(error, TemplateSyntaxError) else ""
+        raise SiteError(f"--template {template or name}: {str(error).splitlines()[0]}{place}") from None
+
+
+def _filled_in(name: str, folders: Sequence[Path], values: Mapping[str, object]) -> str:
+    """A template's text. What it says reaches the values alone, and none of Python's objects through them."""
+
+    def load(part: str) -> str | None:
+        for folder in folders:
+            path = Path(folder, *split_template_path(part))
+            if path.exists():
+                return read_text(path, _MOST_BYTES)
+        return None
+
+    environment = ImmutableSandboxedEnvironment(
+        loader=FunctionLoader(load), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    text = ""
+    with _bounded():
+        for part in environment.get_template(name).generate(values):
+            text += part
+            if len(text) > _MOST_BYTES:
+                raise ValueError(f"the script has more than {_MOST_BYTES:,} characters")
+    return text
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Let a template that never ends, or fills the memory, be refused."""
+
+    def stop(*_: object) -> None:
+        raise ValueError(f"it is not filled in within {_MOST_SECONDS} s")
+
+    usual, most = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_MOST_SECONDS)
+    try:
+        room = [limit for limit in (taken + _MOST_MEMORY, usual, most) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_AS, (min(room), most))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (usual, most))
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _check_words(script: BatchScript) -> None:
@@ -123,6 +177,7 @@ def _values(script: BatchScript) -> dict[str, object]:
         "launch": site.launch,
         "chunk": site.chunk,
         "setup": (*site.setup, *script.setup),
+        "inherited": script.inherited,
         "environment": {k: shlex.quote(v) for k, v in {**site.environment, **dict(script.environment)}.items()},
         "folder": shlex.quote(str(script.folder)),
         "run_directory": shlex.quote(str(script.run_directory)) + own,

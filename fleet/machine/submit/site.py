@@ -11,8 +11,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from preprocess.files.reading import read_text
+
 SITES = "sites.yaml"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_MOST_BYTES = 1 << 16  # of a file that describes a site
+_MOST_TOLD = 5
 MOST_GPUS, MOST_CORES = 1024, 65_536  # of one node; far beyond any that is built
 
 
@@ -102,7 +106,7 @@ def read_site(name: str) -> Site:
 
 def _from_file(path: Path) -> Site:
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(read_text(path, _MOST_BYTES))
     except FileNotFoundError:
         raise SiteError(f"--site {path}: there is no such file") from None
     except OSError as error:
@@ -114,5 +118,6 @@ def _from_file(path: Path) -> Site:
     try:
         return Site.model_validate(values)
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
+        wrong = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()]
+        told = "; ".join(wrong[:_MOST_TOLD]) + (f"; and {len(wrong) - _MOST_TOLD} more" * (len(wrong) > _MOST_TOLD))
         raise SiteError(f"--site {path}: {told}; the keys are {', '.join(Site.model_fields)}") from None

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from preprocess.files.reading import read_text
+
 PROGRAMS = {"slurm": "sbatch", "lsf": "bsub", "pbs": "qsub", "flux": "flux"}
 _ARGUMENTS = {"slurm": ["--parsable"], "lsf": [], "pbs": [], "flux": ["batch"]}
 _SAID = {
@@ -39,7 +41,7 @@ def submit(scheduler: str, script: Path) -> str:
     try:
         done = subprocess.run(
             command if from_input else [*command, str(script)],
-            input=script.read_text() if from_input else None,
+            input=read_text(script) if from_input else None,
             capture_output=True, text=True, timeout=_PATIENCE_SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

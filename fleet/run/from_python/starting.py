@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.run.from_python.attached import Run
 from fleet.run.from_python.process import Process
 from fleet.run_directory.strict_json import strict_json
+from preprocess.files.modules import python
 from preprocess.files.writing import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(
     words = [*_words(spec, directory), "--out", str(directory), *options]
     for change in changes:
         words += ["--set", change]
-    running = Run(directory, Process.start([sys.executable, "-m", "fleet", "run", *words]))
+    running = Run(directory, Process.start(python("-m", "fleet", "run", *words)))
     if wait:
         running.wait()
     return running

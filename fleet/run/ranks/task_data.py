@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
 from fleet.run.ranks.packed_samples import SamplePacker, packing_of
+from preprocess.files.modules import import_named
 from preprocess.sources.map_style import check_map_style
 
 _TRIED = 16  # samples that tell how long they are in the mean
@@ -59,4 +59,4 @@ def has_held_out(task: str, arguments: Mapping[str, Any]) -> bool:
 
 def _made(task: str, arguments: Mapping[str, Any]) -> Any:
     module, _, name = task.partition(":")
-    return getattr(importlib.import_module(module), name)(**arguments)
+    return getattr(import_named(module), name)(**arguments)

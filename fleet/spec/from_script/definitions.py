@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.spec.from_script.calls import Unwritten
+from preprocess.files.reading import read_text
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
@@ -44,7 +45,7 @@ class Definitions:
     @classmethod
     def of(cls, path: Path) -> Definitions:
         """Read a script; OSError, SyntaxError, UnicodeDecodeError: it cannot be read."""
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         return cls(path.stem, text, ast.parse(text, str(path)))
 
     @property

@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
+from trainers.messages.torch_backend import on_loopback
+
 
 @contextmanager
 def alone(compiled: Callable[[Any], None]) -> Iterator[None]:
@@ -45,7 +47,7 @@ def _one_rank() -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    own = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", **on_loopback()}
     return own | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
@@ -55,8 +57,8 @@ _join = dist.init_process_group
 def _joined(backend: str | None = None, *_: Any, **__: Any) -> None:
     if not torch.accelerator.is_available() or backend is None:
         backend = "gloo"
-    address = f"tcp://127.0.0.1:{_one_rank()['MASTER_PORT']}"
-    _join(backend, init_method=address, rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]  # it listens nowhere
+    _join(backend, store=store, rank=0, world_size=1)
 
 
 def _called_here(fn: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:

@@ -16,6 +16,7 @@ from fleet.spec.from_script.makings import Makings
 from fleet.spec.from_script.own_machine import alone
 from fleet.spec.from_script.watch import Enough, Watch
 from fleet.spec.references import first_line
+from preprocess.files.reading import MOST_JSON_BYTES, read_bytes
 
 
 class ScriptFailed(ValueError):
@@ -62,7 +63,7 @@ def watched(script: Script, options: Sequence[str]) -> Watch:
         ScriptFailed: it cannot be read, or ends by an error before its first step.
     """
     try:
-        code = compile(script.path.read_bytes(), str(script.path), "exec")
+        code = compile(read_bytes(script.path, MOST_JSON_BYTES), str(script.path), "exec")
     except (OSError, SyntaxError, ValueError) as error:
         where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         raise ScriptFailed(f"{script.path.name} cannot be read{where}: {first_line(error)}") from None

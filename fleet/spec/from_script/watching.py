@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleet.spec.from_script.found import Found
+from preprocess.files.modules import python
+from preprocess.files.reading import read_text
 
 CHILD = "fleet.spec.from_script.child"
 
@@ -27,7 +29,7 @@ def watch_script(target: str, options: Sequence[str], parts: str, seconds: float
     """
     with tempfile.TemporaryDirectory(prefix="fleet-init-") as folder:
         out = Path(folder) / "found.json"
-        words = [sys.executable, "-m", CHILD, str(out), parts, target, *options]
+        words = python("-m", CHILD, str(out), parts, target, *options)
         process = subprocess.Popen(words, stdout=sys.stderr, start_new_session=True)
         try:
             code = process.wait(seconds)
@@ -41,4 +43,4 @@ def watch_script(target: str, options: Sequence[str], parts: str, seconds: float
         if not out.exists():
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             return Found(problems=(f"the process that ran {target} {how} before its second step",))
-        return Found.of_text(out.read_text())
+        return Found.of_text(read_text(out))

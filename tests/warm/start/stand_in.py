@@ -17,8 +17,7 @@ READ_AT_START = (
     "PMI_FD", "PYTHONDONT", "PYTHONFAULT", "PYTHONHASH", "PYTHONHOME", "PYTHONMALLOC", "PYTHONOPT", "PYTHONUTF",
     "PYTHONWARN", "TORCH", "TZ",
 )  # fmt: skip
-MODULES = ("fleet", "trainers", "benchmarks", "mpi4py", "torch")
-CALLED = "preprocess"  # its processes start as `python -c CODE MODULE ...`, see preprocess.sharing.launch
+MODULES = ("fleet", "trainers", "preprocess", "benchmarks", "mpi4py", "torch")
 WORKER = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]  # how pytest-xdist starts those that run tests
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTRAP)
@@ -55,10 +54,9 @@ def surroundings() -> dict[str, Any]:
 
 def _is_known(words: list[str]) -> bool:
     """Whether the command is one that tests start, and no other tool."""
+    words = words[1:] if words[:1] == ["-P"] else words
     if words[:1] == ["-m"]:
         return len(words) > 1 and words[1].partition(".")[0] in MODULES
-    if words[:1] == ["-c"]:
-        return len(words) > 2 and words[2].partition(".")[0] == CALLED
     if words == WORKER:
         return True
     if words[:1] and words[0].endswith(".py"):
