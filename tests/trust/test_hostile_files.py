@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.trust.support import good
-from tests.trust.support.forks import Forks, forks, started
+from tests.trust.support.forks import Forks, forks
 from tests.trust.support.hostile import SECRET, Case, cases
 
-MEGABYTES = 1000
+MEGABYTES, SECONDS = 1000, 20  # that a command may take at once, and compute
 SHARE = 12  # of the drawn cases, one in so many is tried by quick tests
 DRAWN = (
     "run-",
@@ -62,11 +62,12 @@ def test_is_read_within_bounds_or_refused_by_name(case: Case, server: Forks, run
         shutil.copytree(run, folder / "r", symlinks=True)
     case.lay(folder)
     outside = _contents(folder)
-    ended = started(case.command, folder) if case.cold else server.fleet(case.command, folder)
+    ended = server.fleet(case.command, folder, case.cold)
     assert ended.code is not None, f"hangs, or takes more than {Forks.LIMIT:g} s: {ended.said}"
     assert "Traceback" not in ended.said, ended.said
     assert ended.code in (0, 1, 2), f"{ended.code}: {ended.said}"
     assert ended.megabytes <= MEGABYTES, f"{ended.megabytes} MB: {ended.said}"
+    assert ended.seconds <= SECONDS, f"{ended.seconds:.1f} s: {ended.said}"
     assert SECRET not in ended.said
     assert not (folder / "RAN").exists(), "code ran"
     assert {name: content for name, content in _contents(folder).items() if name in outside} == outside

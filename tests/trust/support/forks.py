@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,7 +31,7 @@ class Ended:
 
     Attributes:
         code: its exit code; negative: the signal that ended it; None: it was ended after `Forks.LIMIT` seconds.
-        seconds: how long it took.
+        seconds: that it computed, with its children.
         megabytes: the most memory that it, or one of its children, had at once.
         said: what it printed.
     """
@@ -49,23 +50,16 @@ class Forks:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def fleet(self, arguments: Sequence[str], folder: Path) -> Ended:
-        """Run a command in a folder."""
+    def fleet(self, arguments: Sequence[str], folder: Path, cold: bool = False) -> Ended:
+        """Run a command in a folder.
+
+        Args:
+            cold: by a new Python, for what matters when it is imported.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([list(arguments), str(folder), self.LIMIT]) + "\n")
+        self._process.stdin.write(json.dumps([list(arguments), str(folder), self.LIMIT, cold]) + "\n")
         self._process.stdin.flush()
         return Ended(**json.loads(self._process.stdout.readline()))
-
-
-def started(arguments: Sequence[str], folder: Path, limit: float = Forks.LIMIT) -> Ended:
-    """Run a command in a folder as a process of its own: for what matters when it is imported."""
-    with tempfile.TemporaryFile() as output:
-        begin = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fleet", *arguments],
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-        return Ended(**_ended(process.pid, begin, limit, output))
 
 
 @contextmanager
@@ -89,8 +83,7 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
-        arguments, folder, limit = json.loads(line)
-        answers.write(json.dumps(_forked(arguments, folder, limit)) + "\n")
+        answers.write(json.dumps(_forked(*json.loads(line))) + "\n")
 
 
 def _import_all() -> None:
@@ -109,29 +102,23 @@ def _import_all() -> None:
         os.chdir(here)
 
 
-def _forked(arguments: list[str], folder: str, limit: float) -> dict[str, Any]:
+def _forked(arguments: list[str], folder: str, limit: float, cold: bool) -> dict[str, Any]:
     with tempfile.TemporaryFile() as output:
-        begin = time.monotonic()
         child = os.fork()
         if child == 0:
-            _run(arguments, folder, output.fileno())
-        return _ended(child, begin, limit, output)
+            _run(arguments, folder, output.fileno(), cold)
+        status, used = _end_of(child, time.monotonic() + limit)
+        output.seek(0)
+        return {
+            "code": None if status is None else os.waitstatus_to_exitcode(status),
+            "seconds": used.ru_utime + used.ru_stime,
+            "megabytes": used.ru_maxrss // 1024,
+            "said": output.read().decode(errors="replace"),
+        }
 
 
-def _ended(child: int, begin: float, limit: float, output: IO[bytes]) -> dict[str, Any]:
-    """How a child ends, which leads a session; it is ended after so many seconds."""
-    status, used = _end_of(child, begin + limit)
-    output.seek(0)
-    return {
-        "code": None if status is None else os.waitstatus_to_exitcode(status),
-        "seconds": time.monotonic() - begin,
-        "megabytes": used // 1024,
-        "said": output.read().decode(errors="replace"),
-    }
-
-
-def _end_of(child: int, deadline: float) -> tuple[int | None, int]:
-    """Wait for a child and end what it left; its status (None: it had to be ended), and its most memory in KiB."""
+def _end_of(child: int, deadline: float) -> tuple[int | None, resource.struct_rusage]:
+    """Wait for a child and end what it left; its status (None: it had to be ended), and what it used."""
     ready = os.pidfd_open(child)
     try:
         late = not select.select([ready], [], [], max(0.0, deadline - time.monotonic()))[0]
@@ -140,15 +127,17 @@ def _end_of(child: int, deadline: float) -> tuple[int | None, int]:
     if late:
         os.killpg(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
-    return (None if late else status), used.ru_maxrss
+    return (None if late else status), used
 
 
-def _run(arguments: list[str], folder: str, output: int) -> None:
+def _run(arguments: list[str], folder: str, output: int, cold: bool) -> None:
     os.setsid()
     os.chdir(folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for given, wanted in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(given, wanted)
+    if cold:
+        os.execv(sys.executable, [sys.executable, "-m", "fleet", *arguments])
     sys.argv = ["fleet", *arguments]
     code = 0
     try:
