@@ -182,6 +182,7 @@ JournalScan().read(path)
         {"event": "rates", "job": "net-0", "measured": {"99999999999": 1.0}},
         {"event": "job", "job": "net-0", "virtual_workers": 2**50},
         {"event": "planned", "allocation": {"net-0": [2**40]}},
+        {"event": "job", "job": "net-0", "deadline": 10**400},
     ],
 )
 def test_numbers_that_no_run_has_are_damage(run: Path, event: dict[str, Any]) -> None:
