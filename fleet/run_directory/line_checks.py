@@ -28,7 +28,7 @@ def _holds(kind: str, key: str, value: Any) -> bool:
     if kind not in _NEEDED and key not in ("t", "unix"):
         return True
     check = _OF_KIND.get(f"{kind}.{key}") or _CHECKS.get(key)
-    return check is None or check(value)
+    return check(value) if check is not None else type(value) is not int or abs(value) <= _MOST
 
 
 def _whole(value: Any) -> bool:

@@ -110,8 +110,9 @@ class JournalScan:
         for found in _TOLD.finditer(lines):
             kind, name = found.groups()
             at = found.start()
-            start = lines.rfind(b"\n", max(0, at - _HEAD_BYTES - 1), at) + 1
-            if not start <= at <= start + _HEAD_BYTES:  # it stands in a text
+            head = at - _HEAD_BYTES - 1  # no further: in a line of megabytes that would take long
+            start = lines.rfind(b"\n", head if head > 0 else 0, at) + 1
+            if at - start > _HEAD_BYTES:  # it stands in a text
                 continue
             if kind == b"epoch" and name:
                 epochs[name] = start
