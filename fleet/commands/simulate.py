@@ -48,6 +48,7 @@ from fleet.commands.simulate_search import (
 )
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 from fleet.machine.standard_output import others_on_standard_error
+from preprocess.files.modules import safe_path
 
 if TYPE_CHECKING:
     from fleet.simulator.comparing.comparison import Comparison
@@ -237,7 +238,8 @@ def _played(comparison: Comparison, processes: int, jobs: int) -> list[Simulatio
 
     try:
         with _Ending() as ending, others_on_standard_error(), _progress(len(comparison.cases) * jobs) as progress:
-            return compare(comparison, processes, progress, ending.check)
+            with safe_path():  # of the processes that play them
+                return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
         end(FAILED, str(error))
     except KeyboardInterrupt:

@@ -28,7 +28,6 @@ from fleet.simulator.premises import Premises
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
-from preprocess.files.modules import safe_path
 
 LOOK_AGAIN = 0.5
 """Seconds after which a wait for processes looks whether one of them died."""
@@ -193,14 +192,13 @@ def _broken(futures: Sequence[Future[SimulationOutcome]], cases: Sequence[Case])
 @contextmanager
 def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes, which end with the block however it ends, and with this process."""
-    with safe_path():  # it spawns them when they are first needed
-        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
-        before = set(active_children())
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(active_children()) - before:
-                child.terminate()
-            raise
-        pool.shutdown()
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
+    before = set(active_children())
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(active_children()) - before:
+            child.terminate()
+        raise
+    pool.shutdown()
