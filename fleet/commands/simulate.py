@@ -236,10 +236,10 @@ def _processes(asked: int | None, cases: int) -> int:
 def _played(comparison: Comparison, processes: int, jobs: int) -> list[SimulationOutcome]:
     from fleet.simulator.comparing.comparison import SimulationFailed, compare
 
+    total = len(comparison.cases) * jobs
     try:
-        with _Ending() as ending, others_on_standard_error(), _progress(len(comparison.cases) * jobs) as progress:
-            with safe_path():  # of the processes that play them
-                return compare(comparison, processes, progress, ending.check)
+        with _Ending() as ending, safe_path(), others_on_standard_error(), _progress(total) as progress:
+            return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
         end(FAILED, str(error))
     except KeyboardInterrupt:
