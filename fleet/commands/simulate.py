@@ -48,6 +48,7 @@ from fleet.commands.simulate_search import (
 )
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 from fleet.machine.standard_output import others_on_standard_error
+from preprocess.files.modules import safe_path
 
 if TYPE_CHECKING:
     from fleet.simulator.comparing.comparison import Comparison
@@ -235,8 +236,9 @@ def _processes(asked: int | None, cases: int) -> int:
 def _played(comparison: Comparison, processes: int, jobs: int) -> list[SimulationOutcome]:
     from fleet.simulator.comparing.comparison import SimulationFailed, compare
 
+    total = len(comparison.cases) * jobs
     try:
-        with _Ending() as ending, others_on_standard_error(), _progress(len(comparison.cases) * jobs) as progress:
+        with _Ending() as ending, safe_path(), others_on_standard_error(), _progress(total) as progress:
             return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
         end(FAILED, str(error))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from preprocess.conversion.block import Block, BlockMaker, MadeBlock
 from preprocess.conversion.errors import ConversionFailure
+from preprocess.files.modules import importable_folders, safe_path, spawned
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -92,8 +94,11 @@ class _Worker:
 
     def __init__(self, context: SpawnContext, maker: BlockMaker) -> None:
         self.pipe, other = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_work, args=(other, maker), daemon=True)
-        self.process.start()
+        self.process: BaseProcess = context.Process(
+            target=_work, args=(other, maker, importable_folders()), daemon=True
+        )
+        with safe_path():
+            self.process.start()
         other.close()
 
     def tell(self, block: Block) -> None:
@@ -122,11 +127,11 @@ class _Worker:
         )
 
 
-def _work(pipe: Connection, maker: BlockMaker) -> None:
-    """Make the blocks that come through the pipe until it ends."""
+def _work(pipe: Connection, maker: BlockMaker, folders: Sequence[str]) -> None:
+    """Make the blocks that come through the pipe until it ends; a person's modules are found in these folders."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # terminals and batch systems signal all
         signal.signal(number, signal.SIG_IGN)  # the parent decides
-    try:
+    with spawned(folders), suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         while True:
             block = pipe.recv()
             try:
@@ -134,8 +139,6 @@ def _work(pipe: Connection, maker: BlockMaker) -> None:
             except Exception as cause:
                 answer = _sendable(cause)
             pipe.send(answer)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent is gone
 
 
 def _sendable(cause: Exception) -> Exception:

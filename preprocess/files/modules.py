@@ -14,12 +14,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 _OWN = ("fleet", "preprocess", "trainers")  # what specs name in these is meant, whatever lies in a checkout beside
+_SAFE, _OURS = "PYTHONSAFEPATH", "spawned"  # any value will do for Python; this one says whose it is
 _IMPORTING = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 
 
@@ -89,6 +90,28 @@ def python(*words: str) -> list[str]:
     kind, what, *others = words
     code = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)" if kind == "-m" else what
     return [sys.executable, "-c", f"import sys; del sys.path[0]; {code}", *others]
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Let processes that multiprocessing spawns meanwhile look for no modules in their current folder.
+
+    Python knows how since 3.11. What `spawned` does takes the variable away again from what they start themselves.
+    """
+    before = os.environ.get(_SAFE)
+    os.environ[_SAFE] = before or _OURS
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE]
+
+
+def spawned(folders: Iterable[str]) -> AbstractContextManager[None]:
+    """In a process that was spawned: find modules where the one does that spawned it, see `importable_folders`."""
+    if os.environ.get(_SAFE) == _OURS:
+        del os.environ[_SAFE]
+    return importable(folders)
 
 
 class _Beside(MetaPathFinder):

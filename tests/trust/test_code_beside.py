@@ -52,10 +52,14 @@ def _write_spec(folder: Path, model: object) -> None:
 def _fleet(folder: Path, *words: str) -> str:
     """What `python -m fleet` says, with that current folder; it ends well."""
     command = [sys.executable, "-m", "fleet", *words]
-    cold = {name: value for name, value in os.environ.items() if name != "FLEET_WARM"}  # it imports all that it needs
-    done = subprocess.run(command, cwd=folder, env=cold, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=folder, env=_cold(), capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _cold() -> dict[str, str]:
+    """Variables with which a process imports all that it needs itself."""
+    return {name: value for name, value in os.environ.items() if name not in ("FLEET_WARM", "PYTHONSAFEPATH")}
 
 
 def _ran(folder: Path) -> str:
@@ -141,3 +145,16 @@ def test_a_python_that_fleet_starts_looks_for_nothing_in_its_folder(tmp_path: Pa
     child = python("-c", "import os; print(os.environ.get('PYTHONSAFEPATH'))")
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     assert subprocess.run(child, env=inherited, capture_output=True, text=True, timeout=60).stdout == "None\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python spawns with its current folder on the path")
+def test_workers_of_a_conversion_find_the_named_module_and_nothing_else(beside: Path) -> None:
+    for name in ("pickle", "struct", "socket"):  # which a spawned process reads before it is told anything
+        (beside / f"{name}.py").write_text((beside / "json.py").read_text())
+    (beside / "mine.py").write_text(
+        "import os\nimport numpy as np\nclass Mine:\n    def __len__(self):\n        return 600\n"
+        "    def __getitem__(self, index):\n        assert 'PYTHONSAFEPATH' not in os.environ\n"
+        "        return np.full((4,), index % 256, 'u1'), index\n"
+    )
+    _fleet(beside, "convert", "mine:Mine", "new.h5", "--workers", "2")
+    assert _ran(beside) == ""
