@@ -161,22 +161,27 @@ def shard_of_nested_names(folder: Path) -> Given:
     return "tar", {"path": str(folder / "a.tar")}
 
 
+def empty_zarr(folder: Path, **metadata: Any) -> None:
+    """A store whose array `t` has no chunk."""
+    is_old = zarr.__version__.startswith("2.")
+    format_2: dict[str, Any] = {} if is_old else {"zarr_format": 2}
+    group = zarr.open_group(str(folder), mode="w", **format_2)
+    (group.create_dataset if is_old else group.create_array)("t", **metadata)
+
+
 def zarr_of_one_chunk(folder: Path) -> Given:
-    store = zarr.open_group(str(folder / "a.zarr"), mode="w", zarr_format=2)
-    store.create_array("t", shape=(4, 1_000_000_000), chunks=(4, 1_000_000_000), dtype="f8")
+    empty_zarr(folder / "a.zarr", shape=(4, 1_000_000_000), chunks=(4, 1_000_000_000), dtype="f8")
     return "zarr", {"path": str(folder / "a.zarr"), "inputs": "t", "targets": "t"}
 
 
 def zarr_of_no_chunks(folder: Path) -> Given:
     """A step is small chunks that are not there."""
-    store = zarr.open_group(str(folder / "a.zarr"), mode="w", zarr_format=2)
-    store.create_array("t", shape=(4, 200_000, 1000), chunks=(1, 20_000, 1000), dtype="f8")
+    empty_zarr(folder / "a.zarr", shape=(4, 200_000, 1000), chunks=(1, 20_000, 1000), dtype="f8")
     return "zarr", {"path": str(folder / "a.zarr"), "inputs": "t", "targets": "t"}
 
 
 def zarr_of_endless_time(folder: Path) -> Given:
-    store = zarr.open_group(str(folder / "a.zarr"), mode="w", zarr_format=2)
-    store.create_array("t", shape=(1 << 50,), chunks=(1,), dtype="f8")
+    empty_zarr(folder / "a.zarr", shape=(1 << 50,), chunks=(1,), dtype="f8")
     return "zarr", {"path": str(folder / "a.zarr"), "inputs": "t", "targets": "t"}
 
 
