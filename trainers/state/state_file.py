@@ -47,7 +47,10 @@ class UnknownFormat(ValueError):
 
 @dataclass(frozen=True)
 class Outline:
-    """What a file tells without its arrays being read: the digest of its content, and its arrays by their paths."""
+    """What a file tells without its arrays being read: the digest of its content, and its arrays by their paths.
+
+    digest: "" where an older file has none.
+    """
 
     digest: str
     arrays: Mapping[str, StoredArray]
@@ -177,7 +180,8 @@ def _old_file(file: io.FileIO) -> _OldFile:
             raise UnknownFormat(f"has format {kind}, this version reads {', '.join(map(str, _READ))}")
         arrays = _arrays_in(hdf5, os.fstat(file.fileno()).st_size)
         within = {name.removeprefix("/state"): at for name, at in arrays.items() if name.startswith("/state/")}
-        return _OldFile(kind, str(_attribute(hdf5, "digest", "OS")), arrays["/structure"], within)
+        digest = str(_attribute(hdf5, "digest", "OS")) if "digest" in hdf5.attrs else ""
+        return _OldFile(kind, digest, arrays["/structure"], within)
 
 
 def _attribute(hdf5: Any, name: str, kinds: str) -> Any:

@@ -60,7 +60,8 @@ def _check_rehearsal(directory: Path) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise HarvestError(f"{RunDirectory(directory).spec} cannot be read: {error}; remove it") from error
+        why = getattr(error, "strerror", None) or error
+        raise HarvestError(f"{directory}/spec.json cannot be read: {why}; give `fleet run` its spec") from error
     if isinstance(told, dict) and told.get("rehearsal"):
         raise HarvestError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
 

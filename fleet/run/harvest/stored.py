@@ -23,7 +23,7 @@ def parameter_count(path: Path) -> int | None:
 def content_digest(path: Path) -> str | None:
     """Return the digest of a checkpoint's content, blake2b in hexadecimal; None if it cannot be read."""
     try:
-        return outline(path).digest
+        return outline(path).digest or None
     except CheckpointError:
         return None
 
