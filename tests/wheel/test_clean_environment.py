@@ -16,7 +16,7 @@ import fleet
 from tests.docs.support.pages import page
 from tests.wheel.support.places import ROOT, copied_checkout, environment, output_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

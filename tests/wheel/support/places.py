@@ -26,7 +26,7 @@ def environment(first: Path, offline: bool = False) -> dict[str, str]:
     return {**left, **AS_ROOT, **only, "PATH": f"{first}{os.pathsep}{left['PATH']}"}
 
 
-def output_of(script: str, folder: Path, variables: dict[str, str], seconds: float = 400.0) -> str:
+def output_of(script: str, folder: Path, variables: dict[str, str], seconds: float = 800.0) -> str:
     """What bash prints of a script that has to end with code 0."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
