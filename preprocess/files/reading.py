@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_JSON_BYTES = 64 << 20
+MOST_JSON_BYTES = 24 << 20  # of which Python may make twenty times as many
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",

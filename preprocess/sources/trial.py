@@ -13,12 +13,12 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from preprocess.files.memory import READ_MEMORY, SMALL_BYTES, NeedsTooMuchMemory, bytes_of, human
+from preprocess.files.modules import python
 from preprocess.samples.errors import SourceError
 from preprocess.sources.damage import MEND
 
@@ -28,11 +28,7 @@ PATIENCE_SECONDS = 600.0  # for a file system that is slow
 _DAMAGE = (signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 _TOO_MUCH_MEMORY = 77  # how the other process ends
 _ALLOCATION = re.compile(r"alloc|out of memory|resource temporarily", re.IGNORECASE)
-#: The current folder, which Python puts first, or another one that is named so, is no place of modules.
-_START = (
-    "import sys; sys.path[:] = [place for place in sys.path if place not in ('', '.')]; "
-    "from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
-)
+_START = "import sys; from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
 
 
 def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
@@ -50,11 +46,9 @@ def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
     """
     memory = most_memory()
     told = json.dumps([COMPUTING_SECONDS, memory, {"path": path, **arguments}], default=str)
-    command = [sys.executable, "-c", _START, module, told]
+    command = python("-c", _START, module, told)
     try:
-        ended = subprocess.run(
-            command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL, env=_environment()
-        )
+        ended = subprocess.run(command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         rule = f"was not read within {PATIENCE_SECONDS:g} s"
         raise SourceError(path, rule, "see whether its file system answers: ls the folder") from None
@@ -73,12 +67,6 @@ def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
 def most_memory() -> int:
     """Return the bytes that a trial may take: for one thing of SMALL_BYTES, or as READ_MEMORY says, and its copies."""
     return 3 * max(SMALL_BYTES, bytes_of(os.environ.get(READ_MEMORY, "0")))
-
-
-def _environment() -> dict[str, str]:
-    """That of the other process: from Python 3.11 on, the current folder is then never a place of modules."""
-    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(places)}
 
 
 def bounded(read: Callable[..., Any], told: str) -> None:
