@@ -23,7 +23,6 @@ from PIL import Image
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.conversion.errors import ConversionError
-from preprocess.sources import trial
 from tests.preprocess.support.commanded import wait_for_end_of_service
 from tests.warm.starting import python_path
 
