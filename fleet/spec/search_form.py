@@ -59,7 +59,7 @@ def form_problems(search: Any, names: Sequence[str], origins: Origins) -> Iterat
     found += over_problems(paths, _HERE, with_varied_seeds(job, paths), origins)
     yield from found
     distributions = None if found else _valid(over)
-    if distributions is None:
+    if distributions is None or "name" not in search:
         yield from _trial_problems({"name": "name", **job}, inside, partial=True)
         return
     for values in corners(distributions):

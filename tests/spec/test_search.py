@@ -81,6 +81,11 @@ def test_trials_may_have_seeds_of_their_own() -> None:
     assert (job.weights_seed, job.order_seed) == (5, 3)
 
 
+def test_a_name_that_is_missing_is_one_problem() -> None:
+    found = problems(changed('  name: "net-{trial:03d}-{width}"\n', ""))
+    assert found == {"search.name": ("required key name is missing", None)}
+
+
 def test_values_that_make_no_job_are_refused_where_they_are_varied() -> None:
     spec = loads(changed("model.arguments.width:", "batch_size:").replace("-{width}", ""))
     values = {"batch_size": 0, "model.arguments.depths": [1], "optimizer.arguments.lr": 0.1}

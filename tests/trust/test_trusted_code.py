@@ -16,6 +16,8 @@ import fleet
 from fleet.commands.cli import app
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import check_trusted
+from fleet.run.program_errors import RunError
+from fleet.run_directory.ensemble_file import EnsembleFile
 from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run
 from tests.warm.starting import nursery, started_cold
@@ -215,3 +217,39 @@ def test_a_damaged_record_of_a_run_is_refused(tmp_path: Path) -> None:
         (tmp_path / "ensemble.json").write_text(json.dumps({**told, "lengths": {}}))
         with pytest.raises(HarvestError, match=r"ensemble\.json is damaged|holds no run"):
             fleet.load(tmp_path)
+
+
+SAMPLER = """
+import pathlib
+
+
+class Sampler:
+    prefetch = None
+
+    def __init__(self, over, seed):
+        pass
+
+    def suggest(self, number, records):
+        pathlib.Path(__file__).with_name("was-run").touch()
+        return {"optimizer.arguments.lr": 0.5}
+"""
+
+
+@ROOT_ALONE
+def test_another_s_sampler_is_not_asked(tmp_path: Path) -> None:
+    job = {"data": "d", "model": {"name": "trainers.zoo:MLP"}, "optimizer": {"name": "SGD"}}
+    search = {
+        "name": "t-{trial}", "job": {**job, "stop": {"epochs": 1}}, "over": {"optimizer.arguments.lr": {"uniform": [0.1, 1.0]}},
+        "metric": "loss", "sampler": "sampling:Sampler", "trials": 4, "width": 2,
+    }  # fmt: skip
+    spec = {"name": "s", "data": {"d": {"train": {"source": "preprocess:DrawnDigits"}}}, "search": search}
+    (tmp_path / "sampling.py").write_text(SAMPLER)
+    (tmp_path / "run").mkdir()
+    EnsembleFile(str(tmp_path), spec, {}).write(tmp_path / "run")
+    (tmp_path / "run" / "journal.jsonl").touch()
+    os.chown(tmp_path / "run" / "ensemble.json", OTHER, OTHER)
+    with pytest.raises(RunError, match=rf"belongs to user {OTHER}, .*sampling:Sampler.*trust=True"):
+        fleet.attach(tmp_path / "run").ask()
+    assert not ran(tmp_path)
+    assert fleet.attach(tmp_path / "run").ask(trust=True).values == {"optimizer.arguments.lr": 0.5}
+    assert ran(tmp_path)

@@ -114,7 +114,7 @@ class Run:
             raise RunError("; ".join(wrong) or f"name one of {', '.join(BOUNDS)}, such as trials=100")
         return SearchWishes(self.directory).change(bounds)
 
-    def ask(self, values: Mapping[str, Any] | None = None) -> Suggestion:
+    def ask(self, values: Mapping[str, Any] | None = None, trust: bool = False) -> Suggestion:
         """Begin a trial that you train yourself, beside the run's: with values that the search's sampler suggests, by
         all that is known now, or with your own.
 
@@ -122,11 +122,12 @@ class Run:
 
         Args:
             values: dotted path -> value, for every path that the search varies; None: suggested ones.
+            trust: run a sampler that the run's spec names as `module:Name`, although another user chose it.
 
         Raises:
-            RunError: the run has no search, or it cannot suggest or have such values.
+            RunError: the run has no search, or it cannot suggest or have such values, or would run another's code.
         """
-        return Suggesting.of(self.directory).ask(values)
+        return Suggesting.of(self.directory).ask(values, trust)
 
     def tell(self, trial: Suggestion | int, value: float | None = None, failed: bool = False) -> None:
         """Say what a trial came to that `ask` began.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run.program_errors import RunError
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.journal import JournalLine, read_journal
@@ -62,7 +64,7 @@ class Suggesting:
             raise RunError(f"the run in {directory} has no search; add a section `search` to its spec, in another run")
         return cls(directory, spec, spec.search)
 
-    def ask(self, values: Mapping[str, Any] | None) -> Suggestion:
+    def ask(self, values: Mapping[str, Any] | None, trust: bool) -> Suggestion:
         """Begin a trial; see `Run.ask`."""
         wishes = SearchWishes(self.directory)
         try:
@@ -74,6 +76,11 @@ class Suggesting:
         elif self.section.sampler.name == "grid":
             mend = "give it values of your own: ask({path: value})"
             raise RunError(f"the search has a grid, and tries each of its combinations itself; {mend}")
+        elif ":" in self.section.sampler.name:
+            try:
+                check_trusted(self.directory, trust)
+            except HarvestError as error:
+                raise RunError(str(error)) from None
         number = wishes.claim()
         given = dict(values) if values is not None else self._suggested(number, wishes.trials())
         wishes.ask(number, given)
