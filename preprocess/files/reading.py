@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MOST_JSON_BYTES = 24 << 20  # of which Python may make twenty times as many
+_PIECE = 1 << 16
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -86,9 +87,11 @@ def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise TooLarge(path, size, most)
-        content = file.read(most + 1)  # files below /proc say that they have none
-        if len(content) > most:
-            raise TooLarge(path, len(content), most)
+        content = file.read(size)
+        while more := file.read(_PIECE):  # files below /proc say that they have none; others grow
+            content += more
+            if len(content) > most:
+                raise TooLarge(path, len(content), most)
         return content
 
 

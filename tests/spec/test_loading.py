@@ -171,7 +171,7 @@ def test_other_files_that_are_no_specs(tmp_path: pathlib.Path) -> None:
     with large.open("wb") as file:
         file.truncate(2**24 + 1)
     assert "16,777,217 bytes" in _file_problem(large).rule
-    assert "no such file" in _file_problem(pathlib.Path("a\0b")).rule
+    assert "null byte" in _file_problem(pathlib.Path("a\0b")).rule
 
 
 def test_a_byte_order_mark_is_passed_over(text: str, tmp_path: pathlib.Path) -> None:

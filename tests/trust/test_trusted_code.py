@@ -239,7 +239,8 @@ class Sampler:
 def test_another_s_sampler_is_not_asked(tmp_path: Path) -> None:
     job = {"data": "d", "model": {"name": "trainers.zoo:MLP"}, "optimizer": {"name": "SGD"}}
     search = {
-        "name": "t-{trial}", "job": {**job, "stop": {"epochs": 1}}, "over": {"optimizer.arguments.lr": {"uniform": [0.1, 1.0]}},
+        "name": "t-{trial}", "job": {**job, "stop": {"epochs": 1}},
+        "over": {"optimizer.arguments.lr": {"uniform": [0.1, 1.0]}},
         "metric": "loss", "sampler": "sampling:Sampler", "trials": 4, "width": 2,
     }  # fmt: skip
     spec = {"name": "s", "data": {"d": {"train": {"source": "preprocess:DrawnDigits"}}}, "search": search}
