@@ -94,7 +94,7 @@ def test_mistakes_are_told_once(larger: RunFolder) -> None:
 
 
 def test_a_rank_that_is_stuck_is_named(larger: RunFolder) -> None:
-    program = shutil.copy(Path(__file__).with_name("support") / "impatient.py", larger.path.parent)
+    program = str(shutil.copy(Path(__file__).with_name("support") / "impatient.py", larger.path.parent))
     words = [*MPIEXEC, "-n", "3", sys.executable, program, str(larger.path), "mlp", "stuck", "3"]
     ended = run(words, larger.path.parent)
     assert ended.code != 0 and "rank 0 waits for rank 1 on" in ended.output, ended.output
