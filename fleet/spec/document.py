@@ -25,6 +25,10 @@ _TRUE = {"true", "yes", "on"}
 _KEPT_RESOLVERS = (f"{_TAG}bool", f"{_TAG}null", f"{_TAG}merge")
 
 
+class _TooMany(yaml.MarkedYAMLError):
+    """A text holds more values than a spec can."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the numbers of YAML 1.2; used to compose nodes, never to construct objects."""
 
@@ -32,6 +36,13 @@ class _Loader(yaml.SafeLoader):
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _KEPT_RESOLVERS]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+    composed = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.composed += 1
+        if self.composed > MOST_VALUES:  # before each takes a kilobyte
+            raise _TooMany(problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver(
@@ -88,6 +99,9 @@ def _compose(text: str, file: str | None) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        if isinstance(error, _TooMany):
+            rule, mend = f"more than {MOST_VALUES:,} values", "use grids, samples and defaults"
+            raise SpecError([Problem("", ABSENT, rule, mend=mend, line=line)], file) from None
         rule = "not valid YAML: " + ", ".join(part for part in (error.context, error.problem) if part)
     except RecursionError:
         line, column, rule = None, None, f"nested too deeply: at most {DEEPEST} levels"

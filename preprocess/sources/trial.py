@@ -26,6 +26,7 @@ COMPUTING_SECONDS = 12  # a sound file takes hundredths of a second
 PATIENCE_SECONDS = 600.0  # for a file system that is slow
 
 _DAMAGE = (signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+_MUCH = 4  # what grew by this part of what it may take has wanted all of it
 _TOO_MUCH_MEMORY = 77  # how the other process ends
 _ALLOCATION = re.compile(r"alloc|out of memory|resource temporarily", re.IGNORECASE)
 _START = "import sys; from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
@@ -83,7 +84,8 @@ def bounded(read: Callable[..., Any], told: str) -> None:
         for index in {0, len(source) - 1}:
             source.read(index)
     except Exception as error:
-        if _ran_out_of_memory(error):
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used.ru_maxrss) * 1024
+        if _ran_out_of_memory(error, grown > memory // _MUCH):
             os._exit(_TOO_MUCH_MEMORY)
 
 
@@ -93,11 +95,12 @@ def _own_memory() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _ran_out_of_memory(error: BaseException | None) -> bool:
+def _ran_out_of_memory(error: BaseException | None, has_grown: bool) -> bool:
+    """Whether memory was what lacked: of a library that got none, an error may say no more than that it failed."""
     while error is not None:
         if isinstance(error, NeedsTooMuchMemory):  # was refused before it was taken
             return False
         if isinstance(error, MemoryError) or _ALLOCATION.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
-    return False
+    return has_grown

@@ -127,6 +127,12 @@ def test_tags_are_refused_and_run_nothing(tag: str, tmp_path: Path, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
+def test_values_cannot_fill_the_memory() -> None:
+    with pytest.raises(SpecError, match="more than 200,000 values"):
+        parse("- a\n" * (MOST_VALUES + 1))
+    assert len(parse("- a\n" * 1000).value) == 1000
+
+
 def test_aliases_cannot_fill_the_memory() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]

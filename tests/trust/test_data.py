@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numcodecs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from pyarrow import parquet as pq
 
 from preprocess import SourceError, open_source
 from preprocess.files.memory import READ_MEMORY
-from preprocess.sources import trial
+from preprocess.sources import trial, zarr_chunks
 
 MOST_MEGABYTES = 600  # of a process that opens one source, and its trial; torch is not there
 
@@ -280,3 +281,20 @@ def test_a_trial_ends_where_the_library_takes_too_much(tmp_path: Path, monkeypat
     monkeypatch.setattr(trial, "most_memory", lambda: 100 << 20)
     with pytest.raises(SourceError, match=rf"the HDF5 library takes more than 100 MB of memory.*{READ_MEMORY}=1G"):
         open_source("hdf5", {"path": str(tmp_path / "a.h5")})
+
+
+@pytest.mark.parametrize("codec", ["Blosc", "Zstd", "LZ4", "Zlib", "GZip", "BZ2", "LZMA"])
+def test_a_chunk_that_unpacks_to_more_than_its_array_has_is_refused(
+    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zarr_chunks, "SMALL_BYTES", 1000)  # so that a small one counts
+    pack = getattr(numcodecs, codec)()
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=2)
+    for name in ("inputs", "targets"):
+        group.create_array(name, data=np.arange(20, dtype="<i4"), chunks=(10,), compressor=pack)
+    told = {"path": str(tmp_path / "a.zarr"), "inputs": "inputs", "targets": "targets"}
+    assert open_source("zarr", told).read(0)[0] == 0
+    for name in ("inputs", "targets"):
+        (tmp_path / "a.zarr" / name / "0").write_bytes(pack.encode(bytes(1_000_000)))
+    with pytest.raises((SourceError, ValueError), match="unpacks to .*, and its array has 40 in a file"):
+        open_source("zarr", told).read(0)

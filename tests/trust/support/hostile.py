@@ -479,6 +479,31 @@ def zarr_fill(folder: Path) -> None:
         (folder / "x.zarr" / name / ".zarray").write_text(json.dumps(meta))
 
 
+def _much_of_zlib() -> bytes:
+    packer = zlib.compressobj(1)
+    return b"".join(packer.compress(bytes(1 << 24)) for _ in range(90)) + packer.flush()
+
+
+def zarr_that_unpacks(folder: Path) -> None:
+    _group2(folder / "x.zarr")
+    content = _much_of_zlib()
+    for name in ("inputs", "targets"):
+        (folder / "x.zarr" / name).mkdir()
+        meta = {**_META2, "compressor": {"id": "zlib", "level": 1}, "filters": None}
+        (folder / "x.zarr" / name / ".zarray").write_text(json.dumps(meta))
+        for part in "01":
+            (folder / "x.zarr" / name / part).write_bytes(content)
+
+
+def chunks_that_unpack(folder: Path) -> None:
+    content = _much_of_zlib()
+    with h5py.File(folder / "x.h5", "w") as file:
+        inputs = file.create_dataset("inputs", (20, 4), "i4", chunks=(10, 4), compression="gzip")
+        for start in (0, 10):
+            inputs.id.write_direct_chunk((start, 0), content)
+        file["targets"] = np.arange(20) % 2
+
+
 def zarr_above(folder: Path) -> None:
     _group2(folder / "x.zarr")
     zarr_pickles(folder / "other")
@@ -527,6 +552,8 @@ _CLAIMS: tuple[tuple[Callable[[Path], None], str, dict[str, object], str, bool],
     (huge_picture, "image_folder", {"path": "pictures"}, "0.png", False),
     (huge_jpeg, "image_folder", {"path": "pictures"}, "1.jpeg", False),
     (zarr_pickles, "zarr", {"path": "x.zarr", **_ZARR}, "x.zarr", True),
+    (zarr_that_unpacks, "zarr", {"path": "x.zarr", **_ZARR}, "x.zarr", False),
+    (chunks_that_unpack, "hdf5", _H5, "x.h5", True),
     (zarr_fill, "zarr", {"path": "x.zarr", **_ZARR}, "x.zarr", True),
     (zarr_above, "zarr", {"path": "x.zarr", **_ABOVE}, "x.zarr", True),
     (lists_of_lists, "parquet", {"path": "x.parquet", "inputs": "x", "targets": "label"}, "x.parquet", False),
@@ -549,6 +576,8 @@ def specs() -> Iterator[Case]:
         "bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n"
         + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)),
         "deep": "[" * 50_000,
+        "many": "a:\n" + "- a\n" * 3_000_000,
+        "many-maps": "a: [" + "{}," * 4_000_000 + "]\n",
         "python": "!!python/object/apply:os.system ['touch RAN']\n",
     }
     for name, text in odd.items():
