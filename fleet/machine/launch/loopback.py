@@ -18,6 +18,7 @@ from pathlib import Path
 
 _LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 _GET_DESCRIPTOR = 438  # pidfd_getfd, Linux 5.6, the same number on all processors
+_STOP_SECONDS = 1.0  # in which a launcher has to stand still
 _OFTEN_SECONDS, _SELDOM_SECONDS = 0.0005, 0.02  # between two looks: until a launcher listens, and behind that
 
 
@@ -41,7 +42,7 @@ def keep_on_loopback(launcher: int, has_begun: Callable[[], bool]) -> None:
             pause = _OFTEN_SECONDS
             while not has_begun():
                 for found in _listening_sockets(launcher, process):
-                    _move(process, found)
+                    _move(launcher, process, found)
                     pause = _SELDOM_SECONDS
                 time.sleep(pause)
         finally:
@@ -81,14 +82,16 @@ def _socket_of(descriptor: int, number: int) -> socket.socket:
     return socket.socket(fileno=found)
 
 
-def _move(process: int, found: socket.socket) -> None:
+def _move(launcher: int, process: int, found: socket.socket) -> None:
     """Let a socket listen on the loopback interface instead, under the same port if that is free there.
 
-    Its process stands still meanwhile: it would take a socket that does not listen for a fault.
+    Its process, a child, stands still meanwhile: it would take a socket that does not listen for a fault.
     """
     port = found.getsockname()[1]
     signal.pidfd_send_signal(process, signal.SIGSTOP)
     try:
+        if not _stands_still(launcher):
+            return
         found.shutdown(socket.SHUT_RD)  # it has no address from now on, as its process chose none
         try:
             found.bind((_LOOPBACK[found.family], port))
@@ -97,3 +100,13 @@ def _move(process: int, found: socket.socket) -> None:
         found.listen()
     finally:
         signal.pidfd_send_signal(process, signal.SIGCONT)
+
+
+def _stands_still(child: int) -> bool:
+    """Wait until all threads of a child have stopped, as it was told to; whether they have."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_OFTEN_SECONDS)
+    return True
