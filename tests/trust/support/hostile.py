@@ -514,8 +514,8 @@ def lists_of_lists(folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = pa.ListArray.from_arrays(np.arange(101, dtype="i4") * 1_000_000, np.zeros(100_000_000, "f4"))
-    table = pa.table({"x": rows, "label": [0] * 100})
+    rows = pa.ListArray.from_arrays(np.arange(41, dtype="i4") * 1_000_000, np.zeros(40_000_000, "f4"))
+    table = pa.table({"x": rows, "label": [0] * 40})
     for _ in range(2):
         table = pa.concat_tables([table, table])
     pq.write_table(table, folder / "x.parquet", compression="zstd", row_group_size=1000)
