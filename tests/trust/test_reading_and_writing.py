@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from preprocess.files import memory, reading, writing
+from tests.trust.support.masks import umask
 
 OTHER = 12345  # a user whom nobody is
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def mode(path: Path) -> int:

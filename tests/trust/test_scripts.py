@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
 from fleet.machine.launch.launched import CODE_FILE, FOLDER, leave_code, leave_first, tell_up
+from tests.trust.support.masks import umask
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.yaml"
 SCHEDULERS = ("slurm", "lsf", "pbs", "flux")
@@ -24,15 +24,6 @@ def submit(*words: object, site: str = "slurm") -> Result:
     """What `fleet submit` says of a spec of the examples, as the command calls it."""
     of_site = ("--site", site, "--nodes", "2", "--gpus-per-node", "4")
     return CliRunner().invoke(app, ["submit", str(DIGITS), *of_site, *map(str, words)])
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def pipe(path: Path) -> None:

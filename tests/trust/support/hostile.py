@@ -14,9 +14,10 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -634,15 +635,10 @@ def template(folder: Path) -> None:
 
 def sealed_elsewhere(folder: Path, target: str = "victim.txt") -> None:
     """A checkpoint one of whose arrays is stored in another file, with a right seal: anybody can compute one."""
-    mark = b"\nfleet index blake2b "
-    path = folder / "r/checkpoints/a/epoch-00002-step-000000.h5"
-    raw = path.read_bytes()
-    end = raw.rfind(mark)
-    length = int(raw[end + len(mark) :][:16], 16)
-    told = json.loads(raw[end - length : end])
+    path, body_bytes, told = _unsealed(folder)
     name = next(name for name in told["arrays"] if "parameters" in name)
     body = folder / "body.h5"
-    body.write_bytes(raw[: end - length])
+    body.write_bytes(body_bytes)
     with h5py.File(body, "r+") as file:
         del file["state"][name.lstrip("/")]
         file["state"].create_dataset(name.lstrip("/"), (64,), "u1", external=[(target, 0, 64)])
@@ -656,8 +652,7 @@ def sealed_elsewhere(folder: Path, target: str = "victim.txt") -> None:
             others.update(data[at:offset])
             at = offset + size
     others.update(data[at:])
-    text = json.dumps({**told, "others": others.hexdigest(), "arrays": arrays}).encode()
-    path.write_bytes(data + text + mark + f"{len(text):016x} {_digest(text)}".encode())
+    _seal(path, data, {**told, "others": others.hexdigest(), "arrays": arrays})
 
 
 def sealed_over_a_secret(folder: Path) -> None:
@@ -672,16 +667,27 @@ def sealed_over_a_pipe(folder: Path) -> None:
 
 def sealed_claim(folder: Path) -> None:
     """A checkpoint whose index claims an array of two terabytes."""
-    mark = b"\nfleet index blake2b "
-    path = folder / "r/checkpoints/a/epoch-00002-step-000000.h5"
-    raw = path.read_bytes()
-    end = raw.rfind(mark)
-    length = int(raw[end + len(mark) :][:16], 16)
-    told = json.loads(raw[end - length : end])
+    path, body, told = _unsealed(folder)
     name = next(iter(told["arrays"]))
     told["arrays"][name][1] = [1 << 38]
+    _seal(path, body, told)
+
+
+SEAL = b"\nfleet index blake2b "
+
+
+def _unsealed(folder: Path) -> tuple[Path, bytes, dict[str, Any]]:
+    """A checkpoint's path, its bytes before the index, and the index."""
+    path = folder / "r/checkpoints/a/epoch-00002-step-000000.h5"
+    raw = path.read_bytes()
+    end = raw.rfind(SEAL)
+    length = int(raw[end + len(SEAL) :][:16], 16)
+    return path, raw[: end - length], json.loads(raw[end - length : end])
+
+
+def _seal(path: Path, body: bytes, told: Mapping[str, Any]) -> None:
     text = json.dumps(told).encode()
-    path.write_bytes(raw[: end - length] + text + mark + f"{len(text):016x} {_digest(text)}".encode())
+    path.write_bytes(body + text + SEAL + f"{len(text):016x} {_digest(text)}".encode())
 
 
 def _digest(content: bytes) -> str:
