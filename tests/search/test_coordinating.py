@@ -12,7 +12,7 @@ import pytest
 import fleet
 from benchmarks.searched.coordinating import coordinated
 
-FEW, MANY = 120, 360
+FEW, MANY = 60, 180
 ROUGHLY = 2.0
 ENOUGH = 20 * MANY
 """Times: a line that runs more seldom cannot have looked at all trials for each. Some lines are for long runs alone."""

@@ -91,8 +91,8 @@ def test_optimizers_step_as_with_the_compiler_and_load_none() -> None:
     "name",
     [
         "torch._compile._disable_dynamo",
-        "torch._decomp.meta_table",
-        "torch.optim.optimizer._use_grad_for_differentiable",
+        pytest.param("torch._decomp.meta_table", marks=pytest.mark.slow),
+        pytest.param("torch.optim.optimizer._use_grad_for_differentiable", marks=pytest.mark.slow),
     ],
 )
 def test_a_torch_without_these_names_loads_its_compiler(name: str) -> None:
@@ -111,11 +111,13 @@ def test_a_step_that_is_compiled_later_is_compiled() -> None:
     assert not printed(OPTIMIZERS + later)
 
 
-@pytest.mark.parametrize(("model", "shape"), [(CNN, (3, 8, 8)), (MLP, (12,))])
+@pytest.mark.parametrize(("model", "shape"), [pytest.param(CNN, (3, 8, 8), marks=pytest.mark.slow), (MLP, (12,))])
 def test_networks_are_sized_without_it(model: str, shape: tuple[int, ...]) -> None:
     assert not printed(SIZED.format(model=model, shape=shape))
 
 
-@pytest.mark.parametrize(("meanwhile", "told"), [("", True), ("use_deterministic(False)", False)])
+@pytest.mark.parametrize(
+    ("meanwhile", "told"), [("", True), pytest.param("use_deterministic(False)", False, marks=pytest.mark.slow)]
+)
 def test_a_compiler_that_is_loaded_later_knows_what_is_to_be_deterministic(meanwhile: str, told: bool) -> None:
     assert not printed(DETERMINISTIC.format(meanwhile=meanwhile, told=told))

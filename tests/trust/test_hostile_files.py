@@ -19,7 +19,7 @@ from tests.trust.support.forks import Forks, forks
 from tests.trust.support.hostile import SECRET, Case, cases
 
 MEGABYTES, SECONDS = 1000, 20  # that a command may take at once, and compute
-SHARE = 12  # of the drawn cases, one in so many is tried by quick tests
+SHARE = 24  # of the drawn cases, one in so many is tried by quick tests
 DRAWN = (
     "run-",
     *(f"{source}-" for source in good.SOURCES),
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r"
 
 
-@pytest.mark.parametrize("case", _parameters())
+@pytest.mark.parametrize("case", list(_parameters()))
 def test_is_read_within_bounds_or_refused_by_name(case: Case, server: Forks, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
