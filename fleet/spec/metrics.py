@@ -271,6 +271,10 @@ def _of_reference(said: NamedMetric, form: Form) -> Metric:
     from trainers.task.readings import Misfit
 
     found, better = resolve(said.reference), direction_of(said)
+    own = declared(found)
+    if own is not None and own != better:
+        rule = f"better is {better}, and {said.reference} declares that {own} is"
+        raise ReferenceProblem(rule, own, "take better away, or correct what the metric declares")
     try:
         if inspect.isclass(found) and is_class(found):
             return _of_class(found, said, form, better)

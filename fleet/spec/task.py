@@ -132,8 +132,7 @@ class SpecTask:
         return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
-        inputs, targets = batch
-        yield from self._user.step(model, (self.prepare(inputs), self._targets(targets)))
+        yield from self._user.step(model, self.prepared(batch))
 
     def dataset(self, train: bool) -> Any:
         """The task class's own data set (held-out: None if it has none).
@@ -157,6 +156,15 @@ class SpecTask:
         """Whether batches come as the data section's `collate` makes them."""
         return self._data is not None and self._data.collate is not None
 
+    def prepared(self, batch: Batch) -> Batch:
+        """A batch as it arrives -> as the network, the loss and the metrics take it."""
+        return self.prepare(batch[0]), self._targets(batch[1])
+
+    @property
+    def own_metrics(self) -> Any:
+        """What the task class has as `metrics`; None: nothing, or there is no such class."""
+        return getattr(self._user, "metrics", None)
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of a batch as it arrives, a scalar."""
         inputs, targets = batch[0], self._targets(batch[1])
@@ -170,7 +178,7 @@ class SpecTask:
         """Metric's name -> (sum over the samples, number of samples), or its state, for a batch as it arrives."""
         inputs, targets = batch[0], self._targets(batch[1])
         prepared = self._remembered(model, inputs)
-        if callable(getattr(self._user, "metrics", None)):
+        if callable(self.own_metrics):
             return self._user.metrics(model, (prepared, targets))  # type: ignore[no-any-return]
         return states_of(self.metric_objects, self, model, (prepared, targets))
 
@@ -210,12 +218,16 @@ def form_of(job: Job, data: Data | None, loss: Any) -> Form:
         loss: the job's, as it is called.
     """
     name, arguments = (job.loss.name, job.loss.arguments) if job.loss else (DEFAULT_LOSS, {})
-    kind = _KINDS.get(name.rpartition(":")[2]) if ":" not in name or name.startswith("torch.nn") else None
-    ignored = arguments.get("ignore_index", getattr(loss, "ignore_index", IGNORED if kind == "multiclass" else None))
-    if ignored is None and data is not None and data.collate is not None and data.collate.name == "pad":
-        ignored = data.collate.arguments.get("target_value", IGNORED)
-    known = isinstance(ignored, (int, float)) and not isinstance(ignored, bool)
-    return Form(kind, ignored if known else IGNORED, name.rpartition(":")[2] in _OF_PROBABILITIES)
+    short = name.rpartition(":")[2] if ":" not in name or name.startswith("torch.nn") else ""
+    pads = data is not None and data.collate is not None and data.collate.name == "pad"
+    padding = _number(data.collate.arguments.get("target_value", IGNORED)) if pads else None  # type: ignore[union-attr]
+    said = _number(arguments.get("ignore_index", getattr(loss, "ignore_index", None)))
+    otherwise = IGNORED if padding is None or short in _KINDS else padding
+    return Form(_KINDS.get(short), otherwise if said is None else said, padding, short in _OF_PROBABILITIES)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:

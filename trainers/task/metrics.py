@@ -174,9 +174,9 @@ class Collected:
         metric = self._object(given[1])
         metric.reset()
         metric.update(*given[0])
-        states = {name: getattr(metric, name) for name in metric._defaults}
+        states = on_host({name: getattr(metric, name) for name in metric._defaults})  # which a reset empties in place
         metric.reset()
-        return {"made": dict(given[1]), "states": on_host(states)}
+        return {"made": dict(given[1]), "states": states}
 
     def value(self, states: Sequence[Any]) -> float:
         """Return the value that the object computes of all states. Misfit if that is not one number."""
@@ -308,4 +308,10 @@ def values(batches: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric]) 
     for batch in batches:
         for name, state in batch.items():
             states.setdefault(name, []).append(state)
-    return {name: metrics[name].value(found) if name in metrics else mean_of(found) for name, found in states.items()}
+    known = {name: metrics[name].value(found) if name in metrics else mean_of(found) for name, found in states.items()}
+    unasked = [name for name, value in known.items() if math.isnan(value) and _is_usual(metrics.get(name))]
+    return {name: value for name, value in known.items() if name not in unasked}
+
+
+def _is_usual(metric: Metric | None) -> bool:
+    return isinstance(metric, UsualAccuracy)

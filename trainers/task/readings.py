@@ -29,13 +29,15 @@ class Form:
     """How a job's outputs and targets are read.
 
     kind: of the classification; None: as their shapes say.
-    ignored: targets of this value do not count, NaN among them; None: all count.
+    ignored: classes of this number do not count, NaN among them; None: all count.
+    padding: targets that are values do not count where they are this; None: all count.
     probabilities: whether outputs are probabilities already, and not logits.
     class_axis: of class scores.
     """
 
     kind: Kind | None = None
     ignored: float | None = IGNORED
+    padding: float | None = None
     probabilities: bool = False
     class_axis: int = 1
 
@@ -93,7 +95,7 @@ def values_of(form: Form, outputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
     if len(outputs.shape[:1]) == 0 or outputs.shape[:1] != targets.shape[:1] or outputs.numel() != targets.numel():
         raise _misfit(outputs, targets, "each output needs a target", "give as many of both")
     found, wanted = outputs.reshape(-1), targets.reshape(-1)
-    counts = _counts(form, wanted)
+    counts = _counts(form.padding, wanted)
     return found[counts].double(), wanted[counts].double()
 
 
@@ -121,7 +123,7 @@ def _multiclass(form: Form, outputs: Tensor, targets: Tensor) -> Classes:
     elif not _is_one_less(outputs, targets, axis):
         raise _unread(form, outputs, targets)
     scores, wanted = outputs.movedim(axis, -1).reshape(-1, outputs.shape[axis]), targets.reshape(-1)
-    counts = _counts(form, wanted)
+    counts = _counts(form.ignored, wanted)
     scores, wanted = scores[counts], wanted[counts]
     classes = _whole(wanted, scores.shape[1], outputs, targets)
     return Classes("multiclass", scores, classes, not form.probabilities)
@@ -134,7 +136,7 @@ def _binary(form: Form, outputs: Tensor, targets: Tensor) -> Classes:
     if _bare(outputs) != _bare(targets):
         raise _unread(form, outputs, targets)
     scores, wanted = outputs.reshape(-1), targets.reshape(-1)
-    counts = _counts(form, wanted)
+    counts = _counts(form.ignored, wanted)
     classes = _whole(wanted[counts], 2, outputs, targets)
     return Classes("binary", scores[counts], classes, not form.probabilities)
 
@@ -144,18 +146,16 @@ def _multilabel(form: Form, outputs: Tensor, targets: Tensor) -> Classes:
         raise _misfit(outputs, targets, "several labels need a target each", "give targets of the outputs' shape")
     labels = outputs.shape[1]
     scores, wanted = (each.movedim(1, -1).reshape(-1, labels) for each in (outputs, targets))
-    counts = _counts(form, wanted)
+    counts = _counts(form.ignored, wanted)
     _whole(wanted[counts], 2, outputs, targets)
     return Classes("multilabel", scores, torch.where(counts, wanted, IGNORED).long(), not form.probabilities)
 
 
-def _counts(form: Form, targets: Tensor) -> Tensor:
+def _counts(ignored: float | None, targets: Tensor) -> Tensor:
     """Which targets count."""
-    if form.ignored is None:
+    if ignored is None:
         return torch.ones_like(targets, dtype=torch.bool)
-    if math.isnan(form.ignored):
-        return ~targets.isnan()
-    return targets != form.ignored
+    return ~targets.isnan() if math.isnan(ignored) else targets != ignored
 
 
 def _whole(targets: Tensor, classes: int, outputs: Tensor, given: Tensor) -> Tensor:
