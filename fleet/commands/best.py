@@ -60,7 +60,7 @@ def best(
         if better not in (None, HIGHER, LOWER):
             raise HarvestError(f"--better {better}: it is higher or lower")
         members = read_members(directory)
-        rows = list(_rows(members, members.order(metric, better) if metric or better else None, top))
+        rows = list(_rows(members, members.order(metric, better), top))
     if as_json:
         print(json.dumps(rows, indent=1))
     elif as_csv:
@@ -71,15 +71,14 @@ def best(
         _print_table(rows)
 
 
-def _rows(members: Members, order: MetricOrder | None, top: int | None) -> Iterator[dict[str, Any]]:
+def _rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
     from fleet.run.harvest.stored import epoch_of, parameter_count
 
-    metric = members.metric if order is None else order.metric
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest
         values = (
-            member.name, member.status, metric, found.value, found.epoch, path and parameter_count(path),
+            member.name, member.status, order.metric, found.value, found.epoch, path and parameter_count(path),
             round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6), path and str(path), path and epoch_of(path),
         )  # fmt: skip
         yield dict(zip(COLUMNS, values))

@@ -116,10 +116,15 @@ class Members:
         """Return the order of the networks by a metric; None: by that by which they are compared.
 
         Raises:
-            HarvestError: nobody declares whether more or less of it is better.
+            HarvestError: no network has it, or nobody declares whether more or less of it is better.
         """
+        names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
+        wanted = metric or self.metric
+        if wanted not in names:
+            has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
+            raise HarvestError(f"no network of {self.directory} has a metric {wanted}; {has}")
         try:
-            return self.comparing.order(metric or self.metric, better)
+            return self.comparing.order(wanted, better)
         except Undeclared as error:
             raise HarvestError(str(error)) from error
 
@@ -131,11 +136,6 @@ class Members:
         Raises:
             HarvestError: no network has it, or nobody declares its direction.
         """
-        names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
-        metric = self.metric if order is None else order.metric
-        if metric not in names:
-            has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
-            raise HarvestError(f"no network of {self.directory} has a metric {metric}; {has}")
         by = order or self.order()
         found = {member.name: best for member in self.all if (best := member.best(by)) is not None}
         known = [member for member in self.all if member.name in found]
