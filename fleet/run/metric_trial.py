@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,8 +63,10 @@ def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterat
         key = json.dumps([told, data_key(job)], sort_keys=True)
         if runtime.rehearsal is None and key not in seen and data_key(job) in datasets:
             seen.add(key)
-            with kept_random_state(), settings_kept(), no_exit():
-                yield from _of_job(runtime, datasets[data_key(job)], position, job)
+            with kept_random_state(), settings_kept(), no_exit(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = list(_of_job(runtime, datasets[data_key(job)], position, job))
+            yield from found
 
 
 def _of_job(runtime: Runtime, data: Dataset, position: int, job: Job) -> Iterator[Problem]:

@@ -37,13 +37,14 @@ class _BuiltIn:
         of: its class in torchmetrics; "": sums do.
         reads: how batches are given to it.
         arguments: with which it is made.
+        two: how two classes are read: as the second one and its absence, or as two.
     """
 
     better: Direction
     of: str = ""
     reads: Literal["classes", "scores", "values", "words"] = "classes"
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    of_two: bool = True  # two classes are read as the second one and its absence
+    two: Literal["binary", "multiclass"] = "binary"
 
 
 _MACRO = {"average": "macro"}
@@ -59,8 +60,8 @@ BUILT_IN: Mapping[str, _BuiltIn] = MappingProxyType(
         "precision": _BuiltIn("higher", "classification:Precision", arguments=_MACRO),
         "recall": _BuiltIn("higher", "classification:Recall", arguments=_MACRO),
         "specificity": _BuiltIn("higher", "classification:Specificity", arguments=_MACRO),
-        "balanced_accuracy": _BuiltIn("higher", "classification:Accuracy", arguments=_MACRO, of_two=False),
-        "mean_iou": _BuiltIn("higher", "classification:JaccardIndex", arguments=_MACRO, of_two=False),
+        "balanced_accuracy": _BuiltIn("higher", "classification:Accuracy", arguments=_MACRO, two="multiclass"),
+        "mean_iou": _BuiltIn("higher", "classification:JaccardIndex", arguments=_MACRO, two="multiclass"),
         "cohen_kappa": _BuiltIn("higher", "classification:CohenKappa"),
         "matthews": _BuiltIn("higher", "classification:MatthewsCorrCoef"),
         "auroc": _BuiltIn("higher", "classification:AUROC", "scores", _MACRO),
@@ -217,7 +218,7 @@ def _with_arguments(form: Form, arguments: Mapping[str, Any]) -> tuple[Form, dic
 
 
 def _of_torchmetrics(said: NamedMetric, own: _BuiltIn, form: Form, arguments: dict[str, Any]) -> Metric:
-    from trainers.task.metrics import Collected, given_classes
+    from trainers.task.metrics import Collected, given_classes, has_one_class
 
     made_of = resolve(f"torchmetrics.{own.of}")
     wanted = frozenset(inspect.signature(made_of).parameters)
@@ -226,15 +227,20 @@ def _of_torchmetrics(said: NamedMetric, own: _BuiltIn, form: Form, arguments: di
         raise ReferenceProblem(
             f"{said.reference} takes no argument {unknown}", nearest(unknown, wanted), "correct it, or take it away"
         )
-    of_two = own.of_two and not {"average", "num_classes", "top_k", "task"} & said.arguments.keys()
+    two = None if {"average", "num_classes", "top_k", "task"} & said.arguments.keys() else own.two
     read: Callable[[Any, Any], Given | None] = {
-        "classes": partial(given_classes, form=form, wanted=wanted, of_two=of_two, hard="top_k" not in arguments),
-        "scores": partial(given_classes, form=form, wanted=wanted, of_two=of_two),
+        "classes": partial(given_classes, form=form, wanted=wanted, two=two, hard="top_k" not in arguments),
+        "scores": partial(given_classes, form=form, wanted=wanted, two=two),
         "values": partial(_given_values, form=form),
         "words": partial(_given_words, form=form),
     }[own.reads]
     defaults = {name: value for name, value in own.arguments.items() if name in wanted}
-    return Collected(made_of, {**defaults, **arguments}, own.better, read)
+    if said.arguments.get("task") is not None and "task" in wanted:
+        arguments["task"] = said.arguments["task"]
+    whole = {**defaults, **arguments}
+    if own.reads == "scores":
+        return Collected(made_of, whole, own.better, read, has_one_class)
+    return Collected(made_of, whole, own.better, read)
 
 
 def _given_values(outputs: Any, targets: Any, form: Form) -> Given | None:
@@ -268,7 +274,6 @@ def _of_reference(said: NamedMetric, form: Form) -> Metric:
     """The metric that ``module:Name`` names."""
     from trainers.task.metrics import Mean, as_metric, is_class, is_object
     from trainers.task.metrics import direction_of as declared
-    from trainers.task.readings import Misfit
 
     found, better = resolve(said.reference), direction_of(said)
     own = declared(found)
@@ -283,8 +288,6 @@ def _of_reference(said: NamedMetric, form: Form) -> Metric:
             return as_metric(made)
     except ReferenceProblem:
         raise
-    except Misfit as error:
-        raise ReferenceProblem(str(error), mend="or write a function of (outputs, targets)") from None
     except Exception as error:  # the user's code may raise anything
         rule = f"making {said.reference} raised {type(error).__name__}: {error}"
         raise ReferenceProblem(rule, mend="mend the class, or give it other arguments") from None

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainers.convergence.convergence import Direction
 from trainers.state.tree import on_host
-from trainers.task.readings import IGNORED, KINDS, Classes, Form, Misfit, classes_of, values_of
+from trainers.task.readings import IGNORED, KINDS, Classes, Form, Kind, Misfit, classes_of, values_of
 
 NOTHING = math.nan
 """The value of a metric for which no sample counted."""
@@ -155,15 +155,21 @@ class Collected:
     """A metric of torchmetrics.
 
     Batches stand where torchmetrics has processes: the state of each begins anew, and they are put together as
-    torchmetrics puts those of processes together, so what holds for its own training with several holds here.
+    torchmetrics puts those of processes together. Where it does not say how, or has means of unknown weights, what the
+    object was updated with is kept instead, and one object is updated with all of it.
     """
 
     def __init__(
         self, make: Callable[..., Any], arguments: Mapping[str, Any], better: Direction | None,
         read: Callable[[Any, Any], Given | None] = lambda outputs, targets: ((outputs, targets), {}),
+        is_nothing: Callable[[Any], bool] = lambda metric: False,
     ) -> None:  # fmt: skip
-        """make: gives the object. read: of a batch, what it is updated with; None: nothing of that counts."""
+        """make: gives the object. read: of a batch, what it is updated with; None: nothing of that counts.
+
+        is_nothing: whether an object with all states has nothing to compute a value of.
+        """
         self.better, self._make, self._arguments, self._read = better, make, dict(arguments), read
+        self._is_nothing = is_nothing
         self._made: dict[str, Any] = {}
 
     def state(self, outputs: Any, targets: Any) -> Any:
@@ -171,12 +177,14 @@ class Collected:
         given = self._read(*map(_on_host, (outputs, targets)))
         if given is None:
             return None
-        metric = self._object(given[1])
+        metric, made = self._object(given[1]), dict(given[1])
+        if not _is_mergeable(metric):
+            return {"made": made, "given": on_host(list(given[0]))}
         metric.reset()
         metric.update(*given[0])
         states = on_host({name: getattr(metric, name) for name in metric._defaults})  # which a reset empties in place
         metric.reset()
-        return {"made": dict(given[1]), "states": states}
+        return {"made": made, "states": states}
 
     def value(self, states: Sequence[Any]) -> float:
         """Return the value that the object computes of all states. Misfit if that is not one number."""
@@ -185,10 +193,14 @@ class Collected:
             return NOTHING
         metric = self._object(counting[0]["made"])
         metric.reset()
-        for name in metric._defaults:
-            setattr(metric, name, _merged(metric, name, [state["states"][name] for state in counting]))
-        metric._update_count = len(counting)
-        found = metric.compute()
+        if "given" in counting[0]:
+            for state in counting:
+                metric.update(*state["given"])
+        else:
+            for name in metric._defaults:
+                setattr(metric, name, _merged(metric, name, [state["states"][name] for state in counting]))
+            metric._update_count = len(counting)
+        found = NOTHING if self._is_nothing(metric) else metric.compute()
         metric.reset()
         if isinstance(found, Tensor) and found.numel() == 1:
             return float(found.item())
@@ -209,13 +221,17 @@ class Collected:
 
 
 def alone(metric: Any) -> Any:
-    """Let a metric of torchmetrics ask no other processes. Misfit if its states cannot be put together."""
-    named = {getattr(reduction, "__name__", "") for reduction in metric._reductions.values()}
-    if "dim_zero_mean" in named or not metric._reductions:
-        why = "its state is a mean, which does not say of how much" if named else "it declares no state"
-        raise Misfit(f"{type(metric).__name__} cannot be put together from batches: {why}; add_state with sums instead")
+    """Let a metric of torchmetrics ask no other processes, whose groups are for other things."""
     metric.sync_on_compute = metric.dist_sync_on_step = metric.compute_with_cache = False
     return metric
+
+
+def _is_mergeable(metric: Any) -> bool:
+    """Whether torchmetrics says how the states of several such objects become one, whatever each has seen."""
+    unsaid = [name for name, reduction in metric._reductions.items() if reduction is None]
+    means = [each for each in metric._reductions.values() if getattr(each, "__name__", "") == "dim_zero_mean"]
+    lists = all(isinstance(metric._defaults[name], list) for name in unsaid)
+    return bool(metric._defaults) and lists and not means
 
 
 def _on_host(value: Any) -> Any:
@@ -238,8 +254,7 @@ def _merged(metric: Any, name: str, parts: list[Any]) -> Any:
         for part in parts[1:]:
             total = total + part
         return total
-    stacked = torch.stack(parts)
-    return stacked if reduction is None else reduction(stacked)
+    return reduction(torch.stack(parts))
 
 
 def is_object(value: Any) -> bool:
@@ -272,15 +287,19 @@ def reader_of(made_of: type, form: Form) -> Callable[[Any, Any], Given | None]:
 
 
 def given_classes(
-    outputs: Any, targets: Any, form: Form, wanted: frozenset[str], of_two: bool = False, hard: bool = False
+    outputs: Any, targets: Any, form: Form, wanted: frozenset[str], two: Kind | None = None, hard: bool = False
 ) -> Given | None:
     """What a metric of a classification is updated with, and of the arguments in `wanted` those that shapes tell.
 
-    of_two: two classes are read as the second one and its absence. hard: classes do, in place of probabilities.
+    two: how two classes are read, `binary` as the second one and its absence; None: as they come. hard: classes do, in
+    place of probabilities.
     """
     read = classes_of(form, outputs, targets)
-    if of_two and read.kind == "multiclass" and read.scores.shape[1] == 2:
+    if two == "binary" and read.kind == "multiclass" and read.scores.shape[1] == 2:
         read = Classes("binary", read.probabilities[:, 1], read.targets, False)
+    if two == "multiclass" and read.kind == "binary":
+        there = read.probabilities
+        read = Classes("multiclass", torch.stack([1 - there, there], dim=1), read.targets, False)
     if not read.targets.numel():
         return None
     told: dict[str, Any] = {"task": read.kind}
@@ -290,6 +309,13 @@ def given_classes(
         told["ignore_index"] = IGNORED
     found = read.found if hard else read.probabilities
     return (found, read.targets), {name: value for name, value in told.items() if name in wanted}
+
+
+def has_one_class(metric: Any) -> bool:
+    """Whether a metric that ranks two classes has seen but one of them."""
+    seen = getattr(metric, "target", None)
+    found = torch.cat(seen) if isinstance(seen, list) and seen else None
+    return found is not None and type(metric).__name__.startswith("Binary") and bool((found == found[0]).all())
 
 
 def as_metric(value: Any) -> Metric:
