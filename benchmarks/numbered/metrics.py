@@ -73,10 +73,11 @@ def _spec(name: str, jobs: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"name": name, "data": known, "jobs": jobs, "resources": {"device": "cpu", "trainers": 1}, **more}
 
 
-def _run(folder: Path, spec: dict[str, Any], *options: str) -> Path:
-    """Run a spec; return its directory."""
-    out = folder / spec["name"]
-    command = [sys.executable, "-m", "fleet", "run", str(write_spec(folder, spec)), "--out", str(out), *options]
+def _run(folder: Path, spec: dict[str, Any], trainers: int = 1) -> Path:
+    """Run a spec on trainers of which each brings as much as the first; return its directory."""
+    out, rates = folder / spec["name"], {count: 100.0 * count for count in TRAINERS}
+    path = write_spec(folder, spec, {job["name"]: rates for job in spec["jobs"]} or None)
+    command = [sys.executable, "-m", "fleet", "run", str(path), "--out", str(out), "--trainers", str(trainers)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=_environment(), timeout=LIMIT_SECONDS, check=False
     )
@@ -99,24 +100,25 @@ def _trained(out: Path, job: str, network: nn.Module) -> nn.Module:
     return network.eval()
 
 
-def _whole_set(out: Path) -> dict[tuple[str, str], float]:
-    """(job, metric) -> what torchmetrics gives for the whole set."""
+def _whole_set(out: Path, job: str) -> dict[str, float]:
+    """Metric -> what torchmetrics gives for the whole set."""
     from torchmetrics.classification import BinaryAUROC, BinaryF1Score, MulticlassJaccardIndex
     from torchmetrics.text import WordErrorRate
 
+    network = _trained(out, job, {"rows": own.Net, "masks": own.Segmenter, "tags": own.Tagger}[job]())
     rows, masks, tags = own.Rows(False), own.Masks(False), own.Tags(False)
     with torch.no_grad():
-        chances = _trained(out, "rows", own.Net())(rows.inputs).softmax(1)[:, 1]
-        points = _trained(out, "masks", own.Segmenter())(masks.inputs)
-        tagger = _trained(out, "tags", own.Tagger())
-        said = [tagger(ids[None]).argmax(1)[0].tolist() for ids, _ in tags.samples]
+        if job == "rows":
+            chances = network(rows.inputs).softmax(1)[:, 1]
+            return {
+                "auroc": float(BinaryAUROC()(chances, rows.classes)),
+                "f1": float(BinaryF1Score()(chances, rows.classes)),
+            }
+        if job == "masks":
+            return {"mean_iou": float(MulticlassJaccardIndex(own.LABELS)(network(masks.inputs), masks.classes))}
+        said = [network(ids[None]).argmax(1)[0].tolist() for ids, _ in tags.samples]
     texts = [[" ".join(map(str, words)) for words in each] for each in (said, [t.tolist() for _, t in tags.samples])]
-    return {
-        ("rows", "auroc"): float(BinaryAUROC()(chances, rows.classes)),
-        ("rows", "f1"): float(BinaryF1Score()(chances, rows.classes)),
-        ("masks", "mean_iou"): float(MulticlassJaccardIndex(own.LABELS)(points, masks.classes)),
-        ("tags", "word_error_rate"): float(WordErrorRate()(*texts)),
-    }
+    return {"word_error_rate": float(WordErrorRate()(*texts))}
 
 
 def _on_trainers(folder: Path) -> list[Bar]:
@@ -126,15 +128,16 @@ def _on_trainers(folder: Path) -> list[Bar]:
         {"name": "masks", "data": "masks", "model": f"{MODULE}:Segmenter", "metrics": ["mean_iou"], **common},
         {"name": "tags", "data": "tags", "model": f"{MODULE}:Tagger", "metrics": ["word_error_rate"], **common},
     ]
-    found, alone, apart = [], 0, 0.0
+    found: list[dict[str, Any]] = []
+    alone, apart = 0, 0.0
     for trainers in TRAINERS:
-        out = _run(folder, _spec(f"on-{trainers}", jobs, policy="fifo"), "--trainers", str(trainers))
-        rounds = json.loads((out / "run.json").read_text())["rounds"]
-        widest = {job: max(len(one["allocation"].get(job, ())) for one in rounds) for job in ("rows", "masks", "tags")}
-        alone += sum(width != trainers for width in widest.values())
-        told = _metrics(out)
-        apart = max(apart, *(abs(told[job][name] - value) for (job, name), value in _whole_set(out).items()))
-        found.append(told)
+        found.append({})
+        for job in jobs:
+            out = _run(folder, _spec(f"{job['name']}-{trainers}", [job]), trainers)
+            rounds = json.loads((out / "run.json").read_text())["rounds"]
+            alone += max(len(one["allocation"][job["name"]]) for one in rounds) != trainers
+            found[-1][job["name"]] = told = _metrics(out)[job["name"]]
+            apart = max(apart, *(abs(told[name] - value) for name, value in _whole_set(out, str(job["name"])).items()))
     unlike = sum(each != found[0] for each in found)
     return [
         at_most("AUROC, F1, mIoU, WER on 1, 2, 3 trainers: furthest from torchmetrics on the whole set", apart, NEAR),
@@ -200,7 +203,7 @@ def _searched(folder: Path) -> list[Bar]:
     by_accuracy = members.ranked(members.order("accuracy"))[0][0].name
     winners = [
         members.ranked()[0][0].name, members.chosen("best:1")[0].name, read_results(out).best()["name"],
-        fleet.load(out, "best:1").jobs[0].name,
+        fleet.load(out, "best:1").names[0],
     ]  # fmt: skip
     others = sum(winner != best for winner in winners)
     return [
