@@ -154,8 +154,7 @@ def _shaken(tried: _Tried) -> Iterator[tuple[tuple[Any, Any], Sequence[tuple[Any
         shaken = outputs + noise * (outputs.std() + 1)
         if bool(((outputs >= 0) & (outputs <= 1)).all()):  # they may be probabilities
             shaken = shaken.sigmoid()
-        cut = max(1, len(outputs) // 3)
-        yield (shaken, targets), [(shaken[:cut], targets[:cut]), (shaken[cut:], targets[cut:])]
+        yield (shaken, targets), _cut(shaken, targets, max(1, len(outputs) // 3))
 
 
 def _tried(task: SpecTask, data: Dataset, job: Job) -> _Tried | None:
@@ -170,8 +169,16 @@ def _tried(task: SpecTask, data: Dataset, job: Job) -> _Tried | None:
     batches = [task.prepared(_batch(task, data, inputs[some], targets[some])) for some in rows]
     network, real = _network(task, batches[0][0])
     with torch.no_grad():
-        whole, *parts = [(network(given), wanted) for given, wanted in batches]
+        if real:
+            whole, *parts = [(network(given), wanted) for given, wanted in batches]
+        else:
+            whole = (network(batches[0][0]), batches[0][1])
+            parts = _cut(*whole, cut) if len(order) > 1 and isinstance(whole[1], Tensor) else []
     return _Tried(whole, parts or [whole], real)
+
+
+def _cut(outputs: Tensor, targets: Tensor, cut: int) -> list[tuple[Tensor, Tensor]]:
+    return [(outputs[:cut], targets[:cut]), (outputs[cut:], targets[cut:])]
 
 
 def _samples(data: Dataset, job: Job) -> tuple[Any, Any] | None:

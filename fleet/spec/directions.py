@@ -11,7 +11,7 @@ from typing import Any
 from fleet.spec.declared import declared, declared_alone
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
-from fleet.spec.metrics import Direction, metric_name
+from fleet.spec.metrics import Direction, metric_name, section_of
 from fleet.spec.problem import Path, Problem
 from fleet.spec.search import SearchSpec
 
@@ -66,8 +66,8 @@ def compared_by(spec: EnsembleSpec) -> tuple[str, Direction] | None:
 
 def undeclared(spec: EnsembleSpec, base: Path, job: Job, path: Path, value: Any, metric: str) -> Problem:
     """The problem that nobody declares whether more or less of a metric is better."""
-    entry = next((each for each in job.metrics if metric_name(each) == metric), None)
-    of = f", of: {entry!r}" if isinstance(entry, str) and ":" in entry else ""
+    said = next((section_of(each) for each in job.metrics if metric_name(each) == metric), None)
+    of = f", of: {said.of!r}" if said is not None and said.of else ""
     rule = f"nobody declares whether more or less of {metric!r} is better"
     mend = f"write {{name: {metric}{of}, better: lower}} into metrics, or better: higher"
     if job.task is not None:
