@@ -123,7 +123,7 @@ def _whole_set(out: Path, job: str) -> dict[str, float]:
 
 def _on_trainers(folder: Path) -> list[Bar]:
     common = {"virtual_workers": 3, "batch_size": 8, "evaluation_batch_size": 7}
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"name": "rows", "data": "index", "model": f"{MODULE}:Net", "metrics": ["auroc", "f1"], **common},
         {"name": "masks", "data": "masks", "model": f"{MODULE}:Segmenter", "metrics": ["mean_iou"], **common},
         {"name": "tags", "data": "tags", "model": f"{MODULE}:Tagger", "metrics": ["word_error_rate"], **common},

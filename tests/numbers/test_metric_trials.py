@@ -12,7 +12,7 @@ import torch
 from benchmarks.numbered import measured_networks as own
 from fleet.run.metric_trial import metric_problems
 from fleet.run.ranks.runtime import Rehearsal, Runtime, facts_of, open_datasets
-from fleet.spec import EnsembleSpec, Problem
+from fleet.spec import EnsembleSpec, Problem, SpecTask
 
 MODULE = own.__name__
 SGD = {"name": "SGD", "arguments": {"lr": 0.1}}
@@ -129,7 +129,12 @@ def test_a_trial_draws_nothing_and_each_kind_of_job_is_tried_once(monkeypatch: p
     made = runtime({"metrics": ["accuracy"]}, {"metrics": ["accuracy"], "seed": 3}, {"metrics": ["tried_more:raises"]})
     before, asked = torch.random.get_rng_state(), list[str]()
     task = Runtime.task
-    monkeypatch.setattr(Runtime, "task", lambda self, name: (asked.append(name), task(self, name))[1])
+
+    def asks(self: Runtime, name: str) -> SpecTask:
+        asked.append(name)
+        return task(self, name)
+
+    monkeypatch.setattr(Runtime, "task", asks)
     datasets = open_datasets(made.spec)
     found = list(metric_problems(made, datasets))
     assert [problem.path for problem in found] == ["jobs[2].metrics[0]"] and asked == ["j0", "j2"]

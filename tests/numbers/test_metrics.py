@@ -181,6 +181,9 @@ class Sums(torchmetrics.Metric):
 
     higher_is_better = False
     full_state_update = False
+    total: Tensor
+    most: Tensor
+    seen: list[Tensor]
 
     def __init__(self, power: float = 1.0) -> None:
         super().__init__()
@@ -200,6 +203,9 @@ class Sums(torchmetrics.Metric):
 
 class Spread(torchmetrics.Metric):
     """Its states say nothing of how those of several become one."""
+
+    mean: Tensor
+    count: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -108,9 +108,11 @@ def number(outputs: Tensor, targets: Tensor) -> tuple[float, float]:
     return float(outputs[:, CLASSES + 1].double().sum()), float(len(targets))
 
 
-def together(outputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """A metric: how many samples are evaluated together, in the mean."""
-    return float(len(outputs)), 1.0
+def together(outputs: Tensor, targets: Tensor, file: str) -> tuple[float, float]:
+    """A metric that writes into a file of its rank how many samples are evaluated together."""
+    with open(f"{file}-{os.environ.get('OMPI_COMM_WORLD_RANK')}", "a") as lines:
+        print(len(outputs), file=lines)
+    return 0.0, float(len(outputs))
 
 
 class Faulty(nn.Module):
