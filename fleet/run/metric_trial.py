@@ -24,7 +24,7 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job, Problem, ReferenceProblem, SpecTask
 from fleet.spec.data_keys import data_key
 from fleet.spec.job_checks import kept_random_state
-from preprocess import HELD_OUT, CorruptLimitError, Dataset, SampleError
+from preprocess import HELD_OUT, Dataset
 from preprocess.samples.ragged import places_in
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.process_settings import settings_kept
@@ -38,6 +38,10 @@ _SECONDS = 2.0  # a slow source gives fewer
 _SMALL_NETWORK, _SMALL_INPUT = 5_000_000, 2_000_000
 """Parameters of a network, and elements of a batch, that are really run; of larger ones the outputs are made up."""
 _ALIKE = 1e-4
+
+
+_Samples = tuple[Any, Any]
+"""Inputs and targets, as preprocessors make them."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class _Tried:
 def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterator[Problem]:
     """What is wrong with the metrics of the jobs, each kind of job tried once."""
     seen: set[str] = set()
+    samples: dict[str, _Samples | None] = {}  # by data key, made once
     for position, job in enumerate(runtime.spec.jobs):
         told = job.model_dump(mode="json", include={"model", "task", "loss", "metrics", "evaluation_batch_size"})
         key = json.dumps([told, data_key(job)], sort_keys=True)
@@ -65,15 +70,20 @@ def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterat
             seen.add(key)
             with kept_random_state(), settings_kept(), no_exit(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = list(_of_job(runtime, datasets[data_key(job)], position, job))
+                found = list(_of_job(runtime, datasets[data_key(job)], samples, position, job))
             yield from found
 
 
-def _of_job(runtime: Runtime, data: Dataset, position: int, job: Job) -> Iterator[Problem]:
+def _of_job(
+    runtime: Runtime, data: Dataset, known: dict[str, _Samples | None], position: int, job: Job
+) -> Iterator[Problem]:
     try:
         task = runtime.task(job.name)
         asked = dict(task.metric_objects) if job.task is None or isinstance(task.own_metrics, Mapping) else {}
-        tried = _tried(task, data, job) if asked and data.held_out else None
+        if asked and data.held_out and data_key(job) not in known:
+            known[data_key(job)] = _samples(data, job)
+        made = known.get(data_key(job)) if asked else None
+        tried = None if made is None else _tried(task, data, made)
     except ReferenceProblem:
         raise
     except (Exception, SystemExit):  # the user's code: the run tells of it where it trains
@@ -157,11 +167,8 @@ def _shaken(tried: _Tried) -> Iterator[tuple[tuple[Any, Any], Sequence[tuple[Any
         yield (shaken, targets), _cut(shaken, targets, max(1, len(outputs) // 3))
 
 
-def _tried(task: SpecTask, data: Dataset, job: Job) -> _Tried | None:
-    """Some held-out samples with the network's outputs; None if there are none, or no outputs are known."""
-    made = _samples(data, job)
-    if made is None:
-        return None
+def _tried(task: SpecTask, data: Dataset, made: _Samples) -> _Tried:
+    """Some held-out samples with the network's outputs; whatever the network raises."""
     inputs, targets = made
     order = sorted(range(len(inputs)), key=lambda row: inputs[row].nbytes)  # the short ones, then the long ones
     cut = max(1, len(order) // 3)
@@ -181,15 +188,14 @@ def _cut(outputs: Tensor, targets: Tensor, cut: int) -> list[tuple[Tensor, Tenso
     return [(outputs[:cut], targets[:cut]), (outputs[cut:], targets[cut:])]
 
 
-def _samples(data: Dataset, job: Job) -> tuple[Any, Any] | None:
+def _samples(data: Dataset, job: Job) -> _Samples | None:
     """Held-out samples spread over all, as far as they can be made."""
     begin, count, good = time.monotonic(), min(_SAMPLES, data.held_out), []
     inputs, targets = data.layout.empty(count)
     place = places_in(inputs)
     for row in range(count):
-        with suppress(SampleError, CorruptLimitError):  # told where they are made in earnest
-            sample = row * data.held_out // count
-            data.make(HELD_OUT, job.order_seed, 0, sample, place(row), targets[row : row + 1])
+        sample = row * data.held_out // count
+        if data.attempt(HELD_OUT, job.order_seed, sample, place(row), targets[row : row + 1]):
             good.append(row)
         if len(good) > 1 and time.monotonic() - begin > _SECONDS:
             break
