@@ -16,6 +16,7 @@ from fleet.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from fleet.run.harvest.members import Members
+    from fleet.run_directory.metric_order import MetricOrder
 
 _SECONDS_IN_AN_HOUR = 3600.0
 COLUMNS = ("job", "status", "metric", "value", "epoch", "parameters", "device_hours", "checkpoint", "checkpoint_epoch")
@@ -24,8 +25,16 @@ _Top = Annotated[int | None, typer.Option(min=1, help="how many networks to list
 _Metric = Annotated[
     str | None,
     typer.Option(
-        help="by which networks are compared; default: that of checkpoints.best, else accuracy, else the held-out "
-        "loss, else the loss",
+        help="by which networks are compared; default: that of the search, else of checkpoints.best, else the one at "
+        "which networks stop, else accuracy, else the held-out loss, else the loss",
+        show_default=False,
+    ),
+]
+_Better = Annotated[
+    str | None,
+    typer.Option(
+        help="whether more or less of the metric is better, higher or lower, where nobody declares it; default: as the "
+        "run's journal says",
         show_default=False,
     ),
 ]
@@ -33,19 +42,25 @@ _AsCsv = Annotated[bool, typer.Option("--csv", help="print comma-separated value
 
 
 def best(
-    directory: RunFolder, top: _Top = None, metric: _Metric = None, as_csv: _AsCsv = False, as_json: AsJson = False
-) -> None:
+    directory: RunFolder, top: _Top = None, metric: _Metric = None, better: _Better = None, as_csv: _AsCsv = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """List a run's networks, the best first, each by the best value that a metric had after one of its epochs.
+
+    By the metric of a search, each by its last value, as the search compares them.
 
     Reads only, also while the run goes on. Exit codes: 0, or 2 if there is nothing to list.
     """
     from fleet.run.harvest.errors import HarvestError
     from fleet.run.harvest.members import read_members
+    from fleet.run_directory.metric_order import HIGHER, LOWER
     from fleet.spec import SpecError
 
     with mendable(HarvestError, SpecError):
+        if better not in (None, HIGHER, LOWER):
+            raise HarvestError(f"--better {better}: it is higher or lower")
         members = read_members(directory)
-        rows = list(_rows(members, metric, top))
+        rows = list(_rows(members, members.order(metric, better), top))
     if as_json:
         print(json.dumps(rows, indent=1))
     elif as_csv:
@@ -56,15 +71,14 @@ def best(
         _print_table(rows)
 
 
-def _rows(members: Members, metric: str | None, top: int | None) -> Iterator[dict[str, Any]]:
+def _rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
     from fleet.run.harvest.stored import epoch_of, parameter_count
 
-    metric = metric or members.metric
-    for member, found in members.ranked(metric)[:top]:
+    for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest
         values = (
-            member.name, member.status, metric, found.value, found.epoch, path and parameter_count(path),
+            member.name, member.status, order.metric, found.value, found.epoch, path and parameter_count(path),
             round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6), path and str(path), path and epoch_of(path),
         )  # fmt: skip
         yield dict(zip(COLUMNS, values))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
-from trainers.state.best_checkpoint import Best, best_of
+from trainers.state.best_checkpoint import Best, ByMetric, best_of
 from trainers.task.batch_schedule import BatchChange, from_lists
 
 
@@ -36,17 +36,18 @@ class Standing:
     best: Best | None = None
 
 
-def standing(folder: Path, stop: Stop, metric: str | None = None) -> Standing:
+def standing(folder: Path, stop: Stop, by: ByMetric | None = None) -> Standing:
     """Read a job's checkpoints; a job may be done before anybody could be told.
 
     Args:
-        metric: by which the best checkpoint is kept; None: it is not.
+        by: what the best checkpoint is found by; None: none is kept.
     """
     saved, rejected = latest_good(folder)
     if saved is None:
         return Standing(rejected=tuple(rejected))
     metrics = dict(saved.history[-1]) if saved.history else {}
     ended, changes = converged(saved.history, stop) or "", from_lists(saved.batches or ())
-    best = best_of(saved.history, metric) if metric in metrics else None
+    known = by is not None and any(by.metric in each for each in saved.history)
+    best = best_of(saved.history, by) if known else None
     path = str(folder / file_name(saved))
     return Standing(saved.epoch, saved.step, path, metrics, ended, tuple(rejected), changes, best)

@@ -31,6 +31,7 @@ from fleet.report.records import (
 from fleet.report.wording import broken_service
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.metric_order import Comparing
 from fleet.run_directory.sample_counts import SampleCounts
 
 
@@ -88,16 +89,14 @@ class _Reader:
         self._superseded: list[Epoch] = []
         self._checkpoints: list[CheckpointFile] = []
         self._rates: list[FittedRates] = []
-        self._measurements: list[RecordedMeasurement] = []
-        self._timings: list[RecordedMeasurement] = []
+        self._measurements, self._timings = list[RecordedMeasurement](), list[RecordedMeasurement]()
         self._preprocessing: Preprocessing | None = None
         self._outcomes: dict[str, RecordedOutcome] = {}
         self._failures: list[RecordedFailure] = []
         self._warnings: list[Warned] = []
-        self._promises = Promises()
+        self._promises, self._comparing = Promises(), Comparing()
         self._skipped_samples: list[RecordedSkip] = []
-        self._sample_counts = SampleCounts()
-        self._energy = EnergyTotals()
+        self._sample_counts, self._energy = SampleCounts(), EnergyTotals()
         self._ensemble: dict[str, float] = {}
         self._kinds = {
             "cluster": self._cluster,
@@ -134,6 +133,7 @@ class _Reader:
         time = number_of(event.get("t"))
         if kind == "session" or not self._sessions:
             self._open_session(event if kind == "session" else {}, self._now if time is None else time)
+        self._comparing.read(event)
         self._now = max(self._now, self._now if time is None else time)
         self._sessions[-1] = replace(self._sessions[-1], end=self._now)
         if kind in self._kinds:
@@ -163,6 +163,7 @@ class _Reader:
             samples=self._sample_counts,
             energy=self._energy,
             ensemble=self._ensemble,
+            comparing=self._comparing,
         )
 
     def _open_session(self, event: JournalLine, start: float) -> None:

@@ -89,7 +89,7 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
         "colours": network_colours(tuple(history.jobs)),
         "results": results,
         "costs": run_costs(history),
-        "best": best_network(results),
+        "best": best_network(history),
         "metrics": metric_names(results),
         "failed": [result for result in results if result.status == "failed"],
         "flotillas": flotillas(history),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.run_directory.energy_totals import EnergyTotals
+from fleet.run_directory.metric_order import Comparing
 from fleet.run_directory.sample_counts import SampleCounts
 
 
@@ -250,7 +251,7 @@ class RunHistory:
     `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again;
     `measurements` those of the profiler, `timings` those of first steps in training; `samples` are counted over all
     sessions that ended in good order; `energy` is empty where nothing told it; `ensemble` has the figures of all
-    networks together, if the last session told any.
+    networks together, if the last session told any; `comparing` says by what networks are compared.
     """
 
     sessions: tuple[RecordedSession, ...] = ()
@@ -271,6 +272,7 @@ class RunHistory:
     samples: SampleCounts = SampleCounts()
     energy: EnergyTotals = EnergyTotals()
     ensemble: Mapping[str, float] = field(default_factory=dict)
+    comparing: Comparing = field(default_factory=Comparing)
 
     @property
     def wall(self) -> float:

@@ -24,7 +24,7 @@ def result_table(history: RunHistory) -> Table:
     The best network is bold.
     """
     results, costs = job_results(history), run_costs(history)
-    best = best_network(results)
+    best = best_network(history)
     metrics = metric_names(results)[:_MOST_METRICS]
     table = ruled_table(caption=_caption(history, results, costs), header_style="dim")
     table.add_column("network", overflow="fold")

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.report.records import RecordedFailure, RecordedJob, RunHistory
-
-_HIGHER, _LOWER = ("accuracy",), ("test_loss", "loss")
+from fleet.run_directory.metric_order import Undeclared
 
 
 @dataclass(frozen=True)
@@ -43,18 +42,24 @@ def job_results(history: RunHistory) -> tuple[JobResult, ...]:
     return tuple(_result(history, job, seconds[job.name]) for job in history.jobs.values())
 
 
-def best_network(results: tuple[JobResult, ...]) -> BestNetwork | None:
-    """The highest accuracy; without accuracies the lowest held-out loss, else the lowest loss. Failed jobs are out."""
-    for metric in (*_HIGHER, *_LOWER):
-        found = [
-            BestNetwork(result.job.name, metric, result.metrics[metric])
-            for result in results
-            if result.status != "failed" and math.isfinite(result.metrics.get(metric, math.nan))
-        ]
-        if found:
-            choose = max if metric in _HIGHER else min
-            return choose(found, key=lambda best: best.value)
-    return None
+def best_network(history: RunHistory) -> BestNetwork | None:
+    """The best network, as `fleet best` has it; None: no network has a finite value. Failed ones are out."""
+    rows = [(each.job, each.metrics) for each in sorted(history.epochs, key=lambda each: each.epoch)]
+    told = {job for job, _ in rows}
+    rows += [(job, each.metrics) for job, each in history.outcomes.items() if job not in told]
+    values: dict[str, list[float | None]] = {}
+    metric = history.comparing.metric(dict.fromkeys(name for _, metrics in rows for name in metrics))
+    for job, metrics in rows:
+        value = metrics.get(metric, math.nan)
+        values.setdefault(job, []).append(value if math.isfinite(value) else None)
+    try:
+        order = history.comparing.order(metric)
+    except Undeclared:
+        return None
+    found = {job: best for job in history.jobs if (best := order.value(values.get(job, ()))) is not None}
+    usable = [job for job in found if job not in history.outcomes or history.outcomes[job].status != "failed"]
+    ranked = order.ranked(usable, lambda job: found[job][0])
+    return BestNetwork(ranked[0], metric, found[ranked[0]][0]) if ranked else None
 
 
 def metric_names(results: tuple[JobResult, ...]) -> tuple[str, ...]:

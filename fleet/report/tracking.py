@@ -106,7 +106,8 @@ class Tracking:
     def _row(self, event: Mapping[str, Any], job: str) -> None:
         row = {key: str(event.get(key, "")) for key in ("epoch", "step", "rate")}
         row |= {"job": job, "time": str(event.get("t", "")), "devices": " ".join(map(str, event.get("devices", ())))}
-        metrics = {name: str(value) for name, value in (event.get("metrics") or {}).items()}
+        known = (event.get("metrics") or {}).items()
+        metrics = {name: "" if value != value else str(value) for name, value in known}  # NaN is no value
         values = self._values.get(job, {})
         self._file.put(row, metrics, {name: told(values[name]) if name in values else "" for name in self._columns})
 

@@ -109,8 +109,9 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
     """
     asked, device = spec.resources, asked_device(spec)
     with importable([spec.folder, Path.cwd()]):
-        runtime = Runtime(spec, facts_of(open_datasets(spec)))
-        check_against_data(runtime)
+        datasets = open_datasets(spec)
+        runtime = Runtime(spec, facts_of(datasets))
+        check_against_data(runtime, datasets)
         members = 1 if device == "cpu" else asked.members_per_device
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)

@@ -14,9 +14,9 @@ class Checkpoints(Section):
     keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
     best: Text | None = Field(
         default=None,
-        description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the lowest "
-        "value of a loss or an error, the highest of any other metric, the earlier epoch of equal ones. null: only the "
-        "newest checkpoints are kept.",
+        description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the highest "
+        "or the lowest, as the metric declares, the earlier epoch of equal ones. null: only the newest checkpoints are "
+        "kept.",
         examples=["accuracy"],
     )
     margin: NotNegative = Field(

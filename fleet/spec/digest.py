@@ -10,6 +10,7 @@ from typing import Any
 
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import OWN_SAMPLES, STEP_OPTIONS
+from fleet.spec.metrics import BUILT_IN, metric_name
 from fleet.spec.problem import ABSENT, Path, shown, written
 
 _NO_RESULT = frozenset(
@@ -57,10 +58,25 @@ def _counts(key: str, value: Any) -> bool:
 
 
 def _told(key: str, value: Any) -> Any:
-    """The value of a job's key; how much a batch may change at once was no key when the first of them changed."""
+    """The value of a job's key, as it was told when such keys were first written.
+
+    How much a batch may change at once was no key when the first of them changed. Which direction of a metric is better
+    changes nothing that is measured.
+    """
+    if key == "metrics":
+        return [entry for each in value if (entry := _measured(each)) is not None]
     if key != "batch":
         return value
     return {inner: told for inner, told in value.items() if inner != "growth" or told is not None}
+
+
+def _measured(entry: Any) -> Any:
+    """What an entry of metrics measures; None where it only declares a direction."""
+    if isinstance(entry, str):
+        return entry
+    of = entry["of"] or (entry["name"] if entry["name"] in BUILT_IN else None)
+    plain = of is not None and not entry["arguments"] and metric_name(of) == entry["name"]
+    return of if plain or of is None else {key: value for key, value in entry.items() if key != "better"}
 
 
 def spec_hash(spec: EnsembleSpec) -> str:

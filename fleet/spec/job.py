@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
+from fleet.spec.metrics import JobMetrics, declare_alone
 from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
@@ -108,10 +109,11 @@ class Job(Section):
         "class whose instances are such functions; null: `cross_entropy`.",
         examples=["cross_entropy"],
     )
-    metrics: tuple[Text, ...] = Field(
+    metrics: JobMetrics = Field(
         default=(),
-        description="`accuracy`, `top5`, `mean_absolute_error`, or `module:Name` of a function of (outputs, targets) "
-        "that gives (sum, count). `loss` and `test_loss` are always measured.",
+        description="Built-in names such as `accuracy`, `f1`, `auroc`, `mean_absolute_error`; `module:Name` of a class "
+        "of torchmetrics, or of a function of (outputs, targets) that gives (sum, count); or `{name, of, better, "
+        "arguments}`. With `task`, entries of names and `better` alone. `loss` and `test_loss` are always measured.",
         examples=[["accuracy"]],
     )
     seed: SeedOrSeeds = Field(
@@ -390,7 +392,7 @@ def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "model", "a job needs a model or a task", "add `model: module:Name`"
     if job.get("task") is not None:
         for key in NOT_WITH_TASK:
-            if job.get(key):
+            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
                 yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
         return
     for key in NEEDED_WITH_MODEL:

@@ -14,7 +14,7 @@ from torch import nn
 
 from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
-from fleet.spec.metrics import named_metric
+from fleet.spec.metrics import NamedMetric, named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
@@ -75,8 +75,16 @@ class Inspection:
         self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:
             self.loss(job.loss)
-        for number, text in enumerate(job.metrics):
-            self.found(("metrics", number), text, named_metric)
+        for number, entry in enumerate(job.metrics):
+            self.metric(number, entry)
+
+    def metric(self, number: int, entry: str | NamedMetric) -> None:
+        """Look at a metric."""
+        try:
+            named_metric(entry)
+        except ReferenceProblem as error:
+            value = entry if isinstance(entry, str) else entry.model_dump(exclude_defaults=True)
+            self.note(("metrics", number), value, error.rule, error.suggestion, error.mend)
 
     def task(self, named: Named, needs_data: bool) -> None:
         """Look at a task class: its methods, its model and its optimizer."""

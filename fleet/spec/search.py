@@ -10,7 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from fleet.spec.changeable_keys import OPTIMIZER, can_change
 from fleet.spec.corners import product
+from fleet.spec.declared import declared_of
 from fleet.spec.distributions import Distribution
+from fleet.spec.problem import Problem, SpecError
 from fleet.spec.search_metrics import Metrics, Modes, check_several, several
 from fleet.spec.share_ahead import Share
 from fleet.spec.stopping import Stopping, known_name
@@ -89,8 +91,8 @@ class SearchSpec(Section):
     )
     mode: Modes = Field(
         default=None,
-        description="Whether less or more of the metric is better, a list for several; null: less of a loss or an "
-        "error, more of any other.",
+        description="Whether less or more of the metric is better, a list for several; null: as the metrics declare, "
+        "which it may not contradict.",
         examples=["max"],
     )
     sampler: Annotated[Named, BeforeValidator(lambda value: _sampler(value))] = Field(
@@ -259,12 +261,20 @@ class SearchSpec(Section):
 
     @property
     def maximises(self) -> tuple[bool, ...]:
-        """Whether more of a metric is better, for each metric."""
-        from trainers.convergence.convergence import lower_is_better  # loads torch
+        """Whether more of a metric is better, for each metric.
 
-        if self.mode is None:
-            return tuple(not lower_is_better(metric) for metric in self.metrics)
-        return tuple(mode == "max" for mode in ([self.mode] if isinstance(self.mode, str) else self.mode))
+        Raises:
+            SpecError: nobody declares it of one.
+        """
+        if self.mode is not None:
+            return tuple(mode == "max" for mode in ([self.mode] if isinstance(self.mode, str) else self.mode))
+        known = declared_of(self.job)
+        lacking = next((metric for metric in self.metrics if metric not in known), None)
+        if lacking is not None:
+            rule, mend = f"nobody declares whether more or less of {lacking!r} is better", "add mode: max, or mode: min"
+            mend += f", or write {{name: {lacking}, better: higher}} into metrics"
+            raise SpecError([Problem("search.metric", lacking, rule, mend=mend)])
+        return tuple(known[metric] == "higher" for metric in self.metrics)
 
     @property
     def maximise(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from fleet.spec.corners import corners
+from fleet.spec.directions import search_direction_problems
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import Path, Problem, nearest
@@ -64,11 +65,16 @@ def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem
     from fleet.spec.metrics import metric_name
 
     job = _trial(search, corners(search.over)[0])
-    if job is None or job.task is not None:  # a task measures what it likes
+    if job is None:
+        return
+    if job.task is not None:  # a task measures what it likes
+        yield from search_direction_problems(spec, search, job)
         return
     data = spec.data.get(job.data or "")
     held_out = data is None or data.held_out is not None or job.folds is not None
     known = ["loss", *(["test_loss", *map(metric_name, job.metrics)] if held_out else [])]
+    if all(metric in known for metric in search.metrics):
+        yield from search_direction_problems(spec, search, job)
     for metric in search.metrics:
         if metric in known:
             continue

@@ -6,8 +6,10 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
+from fleet.spec.directions import best_problems, direction_problems
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
+from fleet.spec.metrics import metric_name
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 from fleet.spec.profile_files import profile_files
 
@@ -49,6 +51,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
         for position, job in enumerate(whole.jobs):
             problems += part_problems(whole, position, _length_of(job, lengths or {}))
             problems += _link_problems(whole, position, job, lengths or {})
+        problems += best_problems(whole)
     return in_order(problems)
 
 
@@ -204,8 +207,10 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
         yield spec.origins.problem(
             base + ("compile",), job.compile, rule, mend="take `compile` away, or set determinism to D1"
         )
-    if job.task is None:
-        yield from _metric_problems(spec, base, job)
+    unmeasured = [] if job.task is not None else list(_metric_problems(spec, base, job))
+    yield from unmeasured
+    if not unmeasured:
+        yield from direction_problems(spec, base, job)
 
 
 def _own_length(job: Job, length: int | None) -> int | None:
@@ -230,7 +235,7 @@ def _batch_problem(spec: EnsembleSpec, base: Path, job: Job, length: int) -> Pro
 def _metric_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Problem]:
     data = spec.data.get(job.data or "")
     held_out = data is None or data.held_out is not None or job.folds is not None
-    own = [text.rpartition(":")[2] for text in job.metrics]
+    own = [metric_name(entry) for entry in job.metrics]
     known = ["loss", *(["test_loss", *own] if held_out else [])]
     why = "" if held_out else " (nothing is held out to measure others on)"
     wanted: list[tuple[Path, str]] = [(("stop", "target", name), name) for name in job.stop.target]

@@ -15,8 +15,8 @@ class Stop(Section):
     epochs: Count = Field(description="The largest number of epochs to train, 1 or more.", examples=[8])
     target: Mapping[Text, Real] = Field(
         default_factory=dict,
-        description="Metrics and the values that all of them must reach for the job to be done: at most the value for "
-        "a loss or an error, at least the value for any other metric.",
+        description="Metrics and the values that all of them must reach for the job to be done: at least the value "
+        "where the metric declares that more is better, at most the value where less is.",
         examples=[{"accuracy": 0.985}],
     )
     patience: Count | None = Field(

@@ -19,13 +19,23 @@ from fleet.spec.sections import Data
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
-from trainers.task.task import Batch, Sums
+from trainers.task.metrics import Metric
+from trainers.task.readings import IGNORED, Form, Kind
+from trainers.task.task import Batch, Sums, metric_objects, states_of
 
 DEFAULT_LOSS = "cross_entropy"
 _AS_WRITTEN = (
     "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
 )  # fmt: skip
 """Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss", "multi_margin_loss"), "multiclass"),
+    **dict.fromkeys(("multilabel_soft_margin_loss", "MultiLabelSoftMarginLoss"), "multilabel"),
+    **dict.fromkeys(("binary_cross_entropy_with_logits", "BCEWithLogitsLoss"), "binary"),
+    **dict.fromkeys(("binary_cross_entropy", "BCELoss"), "binary"),
+}
+"""What losses of torch classify."""
+_OF_PROBABILITIES = frozenset({"binary_cross_entropy", "BCELoss"})
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 
 
@@ -84,7 +94,9 @@ class SpecTask:
             self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
             self._schedule = schedule_of(job.schedule.name) if job.schedule else None
             self._loss = loss_function(job)
-            self._metrics = {metric_name(text): named_metric(text) for text in job.metrics}
+            self.metric_objects: Mapping[str, Metric] = metrics_of(job, data, self._loss)
+            if self._user is not None:
+                self.metric_objects = metric_objects(self._user)
         self._last: tuple[weakref.ref[Any], weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
 
     def model(self) -> nn.Module:
@@ -120,8 +132,7 @@ class SpecTask:
         return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
-        inputs, targets = batch
-        yield from self._user.step(model, (self.prepare(inputs), self._targets(targets)))
+        yield from self._user.step(model, self.prepared(batch))
 
     def dataset(self, train: bool) -> Any:
         """The task class's own data set (held-out: None if it has none).
@@ -145,6 +156,15 @@ class SpecTask:
         """Whether batches come as the data section's `collate` makes them."""
         return self._data is not None and self._data.collate is not None
 
+    def prepared(self, batch: Batch) -> Batch:
+        """A batch as it arrives -> as the network, the loss and the metrics take it."""
+        return self.prepare(batch[0]), self._targets(batch[1])
+
+    @property
+    def own_metrics(self) -> Any:
+        """What the task class has as `metrics`; None: nothing, or there is no such class."""
+        return getattr(self._user, "metrics", None)
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of a batch as it arrives, a scalar."""
         inputs, targets = batch[0], self._targets(batch[1])
@@ -155,15 +175,12 @@ class SpecTask:
         return self._loss(model(prepared), targets)
 
     def metrics(self, model: nn.Module, batch: Batch) -> Sums:
-        """Metric's name -> (sum over the samples, number of samples) for a batch as it arrives."""
+        """Metric's name -> (sum over the samples, number of samples), or its state, for a batch as it arrives."""
         inputs, targets = batch[0], self._targets(batch[1])
         prepared = self._remembered(model, inputs)
-        if hasattr(self._user, "metrics"):
+        if callable(self.own_metrics):
             return self._user.metrics(model, (prepared, targets))  # type: ignore[no-any-return]
-        if not self._metrics:
-            return {}
-        outputs = model(prepared)
-        return {name: metric(outputs, targets) for name, metric in self._metrics.items()}
+        return states_of(self.metric_objects, self, model, (prepared, targets))
 
     def _remember(self, model: Any, inputs: Any, prepared: Any) -> None:
         """Keep, for ``metrics`` of the same model and batch, what was prepared, as long as somebody else holds it.
@@ -180,6 +197,37 @@ class SpecTask:
             if prepared is not None:
                 return prepared
         return self.prepare(inputs)
+
+
+def metrics_of(job: Job, data: Data | None, loss: Any) -> dict[str, Metric]:
+    """The metrics that a job names.
+
+    Raises:
+        ReferenceProblem: there is no such metric.
+    """
+    if job.task is not None:
+        return {}
+    form = form_of(job, data, loss)
+    return {metric_name(entry): named_metric(entry, form) for entry in job.metrics}
+
+
+def form_of(job: Job, data: Data | None, loss: Any) -> Form:
+    """How the outputs and targets of a job with a model are read, as far as its loss and its data tell.
+
+    Args:
+        loss: the job's, as it is called.
+    """
+    name, arguments = (job.loss.name, job.loss.arguments) if job.loss else (DEFAULT_LOSS, {})
+    short = name.rpartition(":")[2] if ":" not in name or name.startswith("torch.nn") else ""
+    pads = data is not None and data.collate is not None and data.collate.name == "pad"
+    padding = _number(data.collate.arguments.get("target_value", IGNORED)) if pads else None  # type: ignore[union-attr]
+    said = _number(arguments.get("ignore_index", getattr(loss, "ignore_index", None)))
+    otherwise = IGNORED if padding is None or short in _KINDS else padding
+    return Form(_KINDS.get(short), otherwise if said is None else said, padding, short in _OF_PROBABILITIES)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:

@@ -35,8 +35,9 @@ MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the las
 MOST_TIMED = 20
 AUTO = "auto"
 MOST_FOLDS = 1000
-ONE_SEED, SEEDS_APART, FIRST_SAMPLES, THESE_SAMPLES = MARKS = ("[number]", "[apart]", "[first]", "[these]")
-"""pydantic's marks of the forms that a seed, and a job's subset of samples, take."""
+MARKS = ("[number]", "[apart]", "[first]", "[these]", "[named]", "[said]")
+"""pydantic's marks of the forms that a seed, a job's subset of samples, and a metric take."""
+ONE_SEED, SEEDS_APART, FIRST_SAMPLES, THESE_SAMPLES, METRIC_NAME, METRIC_SAID = MARKS
 
 
 def _finite(value: Any) -> Any:

@@ -216,6 +216,10 @@ class Dataset:
             raise SampleError(self.name, kind, sample, epoch, failure.cause) from failure.cause
         return self._replace(kind, seed, epoch, {sample: failure}, input_view, target_view, store, own)
 
+    def attempt(self, kind: str, seed: int, sample: int, input_view: InputPlace, target_view: Array) -> bool:
+        """Make one sample as `make` does in the first epoch; False if it cannot be made, of which nobody is told."""
+        return self._attempt(kind, seed, 0, sample, input_view, target_view, None) is None
+
     def make_substitute(
         self, kind: str, seed: int, epoch: int, sample: int, input_view: InputPlace, target_view: Array, own: Mask
     ) -> int:

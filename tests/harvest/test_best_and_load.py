@@ -49,12 +49,15 @@ def test_the_table_has_a_line_for_each_network_the_best_first(trained: RunFolder
 
 
 def test_the_summary_names_each_networks_best_checkpoint(trained: RunFolder) -> None:
-    for member in read_members(trained.path).all:
+    members = read_members(trained.path)
+    order = members.order()
+    assert (order.metric, order.higher, order.last) == ("accuracy", True, False)
+    for member in members.all:
         told, kept = trained.summary["jobs"][member.name]["best"], member.kept
         assert kept is not None and told == {
             "metric": "accuracy", "value": kept.best.value, "epoch": kept.best.epoch, "path": str(kept.path),
         }  # fmt: skip
-        assert Path(told["path"]).is_file() and member.best("accuracy") == BestValue(told["value"], told["epoch"])
+        assert Path(told["path"]).is_file() and member.best(order) == BestValue(told["value"], told["epoch"])
 
 
 def test_by_a_loss_the_least_is_the_best(trained: RunFolder) -> None:

@@ -22,6 +22,7 @@ from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.export import Weights
 from fleet.run.harvest.members import read_members
 from fleet.run.harvest.network import read_network
+from fleet.run_directory.metric_order import MetricOrder
 from tests.harvest.support import plain
 from tests.harvest.support.families import FAMILIES
 from tests.run.support import parts
@@ -64,7 +65,7 @@ def test_in_plain_torch_the_weights_have_the_figures_of_the_run(
     (file, found), (which, job) = exported[case], CASES[case]
     card = json.loads(file.with_name(f"{file.name}.json").read_text())
     member = read_members(trained.path).of(job["name"])
-    epoch = (member.best("accuracy") if which == "best" else None) or max(member.history)
+    epoch = (member.best(MetricOrder("accuracy", True)) if which == "best" else None) or max(member.history)
     assert card["epoch"] == (epoch if isinstance(epoch, int) else epoch.epoch)
     assert card["metrics"] == member.history[card["epoch"]]
     assert found == {name: card["metrics"][name] for name in found}
@@ -155,6 +156,6 @@ def test_mistakes_are_told_in_words(trained: RunFolder, tmp_path: Path) -> None:
 
 def test_the_kept_checkpoint_is_the_evaluated_one(trained: RunFolder) -> None:
     for member in read_members(trained.path).all:
-        best = member.best("accuracy")
+        best = member.best(MetricOrder("accuracy", True))
         assert best is not None and member.kept is not None and member.kept.best.epoch == best.epoch
         assert read(member.kept.path).history[-1]["accuracy"] == best.value

@@ -24,6 +24,7 @@ from fleet.coordination.ledger import Ledger
 from fleet.run.harvest.members import Member
 from fleet.run.ranks.job_run import Saving, save
 from fleet.run_directory.journal import Journal, read_journal
+from fleet.run_directory.metric_order import MetricOrder
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import Cluster
 from tests.harvest.support.families import FAMILIES, LONG, long_ensemble
@@ -31,7 +32,7 @@ from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
 from trainers.convergence.best import best_epoch
-from trainers.state.best_checkpoint import Best, best_file
+from trainers.state.best_checkpoint import Best, ByMetric, best_file
 
 METRIC, JOB = "accuracy", "j"
 CHANGES = [(os, "replace"), (os, "link"), (os, "unlink"), (os, "fsync"), (Journal, "write")]
@@ -89,7 +90,7 @@ class DrawnRun:
     def __init__(self, folder: Path, history: list[float], every: int) -> None:
         folder.mkdir(exist_ok=True)
         self.history, self.journal = history, folder / "journal.jsonl"
-        self.saving = Saving(folder / "checkpoints" / JOB, every, 2, METRIC)
+        self.saving = Saving(folder / "checkpoints" / JOB, every, 2, ByMetric(METRIC, "higher"))
 
     def session(self, lag: int) -> None:
         """Go on from the checkpoints; rank 0 hears of a checkpoint when so many more are written."""
@@ -97,7 +98,7 @@ class DrawnRun:
         journal = Journal(self.journal)
         books = Bookkeeper(Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
         try:
-            found = standing(self.saving.folder, Stop(len(self.history)), METRIC)
+            found = standing(self.saving.folder, Stop(len(self.history)), ByMetric(METRIC, "higher"))
             journal.write("session")
             settle_best(books, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
             self._train(books, found.epoch, lag)
@@ -121,7 +122,7 @@ class DrawnRun:
         if told is not None:
             kept = read(best_file(self.saving.folder, told.epoch))
             assert (kept.epoch, kept.step) == (told.epoch, 0) and kept.history[-1][METRIC] == told.value
-            assert best_epoch(kept.history, METRIC) == told.epoch - 1
+            assert best_epoch(kept.history, METRIC, "higher") == told.epoch - 1
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -144,7 +145,7 @@ def test_in_drawn_histories(history: list[float], every: int, kills: list[int], 
             _damage(found[-1])
         drawn.session(lag)
         drawn.assert_told_is_kept()
-        best, told = best_epoch([{METRIC: value} for value in history], METRIC), drawn.told()
+        best, told = best_epoch([{METRIC: value} for value in history], METRIC, "higher"), drawn.told()
         assert (told and told.epoch - 1) == best
         names = [path.name for path in best_file(drawn.saving.folder, 1).parent.glob("*")]
         assert names == ([] if best is None else [best_file(drawn.saving.folder, best + 1).name])
@@ -173,10 +174,10 @@ def _damage(path: Path) -> None:
 
 def test_of_equal_values_the_earlier_and_of_a_loss_the_least() -> None:
     values = [{"accuracy": a, "loss": b} for a, b in [(0.1, 2.0), (0.5, 1.0), (0.5, 1.0), (0.2, 3.0)]]
-    assert best_epoch(values, "accuracy") == best_epoch(values, "loss") == 1
-    assert best_epoch([{"loss": float("nan")}], "loss") is None
+    assert best_epoch(values, "accuracy", "higher") == best_epoch(values, "loss", "lower") == 1
+    assert best_epoch([{"loss": float("nan")}], "loss", "lower") is None
     with pytest.raises(KeyError, match="has accuracy, loss"):
-        best_epoch(values, "f1")
+        best_epoch(values, "f1", "higher")
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path) -> None:
     ended = run(ensemble.plain("run"), tmp_path)
     assert ended.code == 0, ended.output
     for member in _assert_agreement(left.path):
-        best = member.best(METRIC)
+        best = member.best(MetricOrder(METRIC, True))
         assert sorted(member.history) == list(range(1, LONG + 1)) and best is not None and member.kept is not None
         assert (member.kept.best.epoch, member.kept.best.value) == (best.epoch, best.value)
 

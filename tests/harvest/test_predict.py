@@ -22,6 +22,7 @@ from fleet.run.harvest.figures import Figures, disagreement, diversity
 from fleet.run.harvest.members import read_members
 from fleet.run.harvest.vote import greedy_counts, greedy_picks, halves
 from fleet.run.held_out import held_out_of
+from fleet.run_directory.metric_order import MetricOrder
 from preprocess import HELD_OUT, Dataset
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
@@ -123,7 +124,7 @@ def test_members_have_the_figures_of_their_run(trained: RunFolder, tmp_path: Pat
     assert tuple(found["members"]) == NAMES and found["samples"] == parts.HELD_OUT
     members = read_members(trained.path)
     for name, told_of_it in found["members"].items():
-        best = members.of(name).best("accuracy")
+        best = members.of(name).best(MetricOrder("accuracy", True))
         assert best is not None and told_of_it["accuracy"] == pytest.approx(best.value, abs=1e-12)
     with h5py.File(file) as written:
         targets, each, together = written["targets"][:], written["members"][:], written["ensemble"][:]

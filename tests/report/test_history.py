@@ -180,7 +180,8 @@ def test_measured_against_fitted_rates(two_flotillas: list[Event]) -> None:
 
 
 def test_results_and_the_best_network(two_flotillas: list[Event]) -> None:
-    results = job_results(build_history(two_flotillas))
+    history = build_history(two_flotillas)
+    results = job_results(history)
     assert [(row.job.name, row.status, row.epochs, row.why) for row in results] == [
         ("a", "done", 2, "epochs"),
         ("b", "done", 1, "target"),
@@ -189,7 +190,7 @@ def test_results_and_the_best_network(two_flotillas: list[Event]) -> None:
     assert [row.device_seconds for row in results] == [12.0, 8.0, 8.0]
     assert results[0].metrics == {"loss": 1.5, "accuracy": 0.625}
     assert results[2].failure is not None and results[2].failure.traceback == "T"
-    best = best_network(results)
+    best = best_network(history)
     assert best is not None and (best.job, best.metric, best.value) == ("b", "accuracy", 0.75)
     assert metric_names(results) == ("accuracy", "loss")
 
@@ -201,7 +202,7 @@ def test_without_accuracies_the_lowest_held_out_loss_is_best_and_nan_is_not() ->
         epoch(1, "y", 0, devices=[1], metrics={"loss": 0.2, "test_loss": 0.8}),
         epoch(1, "z", 0, devices=[1], metrics={"loss": 0.2, "test_loss": float("nan")}),
     ]
-    best = best_network(job_results(build_history(events)))
+    best = best_network(build_history(events))
     assert best is not None and (best.job, best.metric, best.value) == ("y", "test_loss", 0.8)
 
 

@@ -20,7 +20,7 @@ WIDE = {"name": "trainers.zoo:MLP", "arguments": {"inputs": 48, "widths": [200, 
 
 
 def bounds(runtime: Runtime, cluster: ClusterMap) -> BatchBounds:
-    sizes = check_input(runtime, cluster)
+    sizes = check_input(runtime, cluster, {})
     return BatchBounds(runtime, cluster, rooms_of(runtime.spec, cluster), sizes)
 
 
@@ -60,7 +60,7 @@ def test_memory_bounds_it_at_what_the_check_of_memory_lets_pass(
         return sized.cpu_bytes(2) if device_bytes is None else sized.device_bytes(2)
 
     assert needs(found.size) <= 40 << 20 < needs(found.size + 2), "a trainer's share of the host, or the device"
-    check_input(made.with_batch("net", found.size), machine)
+    check_input(made.with_batch("net", found.size), machine, {})
 
 
 def test_shared_memory_bounds_it(runtime: Callable[..., Runtime], cluster: Callable[..., ClusterMap]) -> None:

@@ -193,7 +193,10 @@ def test_modules_that_virtual_workers_cannot_train(find: Any, job: dict[str, Any
         {"loss": {"name": "toys:own_loss", "arguments": {"weight": 2.0}}, "metrics": ["toys:own_metric"]},
         {"loss": {"name": "toys:Loss", "arguments": {"margin": 2.0}}},
         {"stop": {"epochs": 1, "monitor": "test_loss", "target": {"loss": 0.1, "accuracy": 0.9}}},
-        {"metrics": ["toys:own_metric"], "stop": {"epochs": 1, "target": {"own_metric": 0.5}}},
+        {
+            "metrics": [{"name": "own_metric", "of": "toys:own_metric", "better": "lower"}],
+            "stop": {"epochs": 1, "target": {"own_metric": 0.5}},
+        },
         {"schedule": {"name": "OneCycleLR", "arguments": {"max_lr": 0.1, "total_steps": 10}}},
         {"optimizer": "torch.optim:AdamW"},
     ],

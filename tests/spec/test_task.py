@@ -166,8 +166,8 @@ def test_metrics_are_sums_and_counts() -> None:
     outputs = torch.eye(8)
     model = nn.Identity()
     targets = torch.tensor([0, 1, 2, 3, 0, 0, 0, 0])
-    task_metrics = {name: task._metrics[name] for name in ("accuracy", "top5", "mine", "Counted")}
-    assert {name: metric(outputs, targets) for name, metric in task_metrics.items()} == {
+    task_metrics = {name: task.metric_objects[name] for name in ("accuracy", "top5", "mine", "Counted")}
+    assert {name: metric.state(outputs, targets) for name, metric in task_metrics.items()} == {
         "accuracy": (4.0, 8.0),
         "top5": (float(sum(int(y) in torch.topk(row, 5).indices.tolist() for row, y in zip(outputs, targets))), 8.0),
         "mine": (6.0, 8.0),
@@ -302,7 +302,8 @@ def test_a_task_class_keeps_its_parts() -> None:
     assert (task.batch_size, task.seed, task.scheduler(task.optimizer(model))) == (32, 0, None)
     assert task.dataset(True) == "train" and task.dataset(False) is None
     assert torch.equal(task.loss(model, BATCH), functional.cross_entropy(model(BATCH[0]), BATCH[1]))
-    assert task.metrics(model, BATCH) == {}
+    right = float((model(BATCH[0]).argmax(1) == BATCH[1]).sum())
+    assert task.metrics(model, BATCH) == {"accuracy": (right, 6.0)}
     raw = IMAGES
     assert task.prepare(raw) is raw
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import Stop, converged
-from trainers.convergence.convergence import is_better
+from trainers.convergence.best import best_epoch
+from trainers.convergence.convergence import Direction, is_better
 
 
 def test_the_last_epoch_ends_a_job() -> None:
@@ -56,20 +58,29 @@ def test_wrong_conditions_are_named() -> None:
     with pytest.raises(ValueError, match="epochs is 0"):
         Stop(0)
     with pytest.raises(KeyError, match="no metric is called 'acuracy'; this job has accuracy"):
-        converged([{"accuracy": 0.5}], Stop(5, target={"acuracy": 0.9}))
+        converged([{"accuracy": 0.5}], Stop(5, target={"acuracy": 0.9}, better={"acuracy": "higher"}))
 
 
-@pytest.mark.parametrize(
-    ("metric", "lower"),
-    [
-        ("test_loss", True),
-        ("loss", True),
-        ("top5_error", True),
-        ("RMSE", True),
-        ("accuracy", False),
-        ("glossiness", False),
-    ],
-)
-def test_less_of_losses_and_errors_is_better(metric: str, lower: bool) -> None:
-    assert is_better(metric, 0.1, 0.2) == lower
-    assert converged([{metric: 0.1}], Stop(9, target={metric: 0.2})) == ("target" if lower else None)
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_a_declared_direction_counts_whatever_the_metric_is_called(better: Direction) -> None:
+    stop = Stop(9, target={"top5_error": 0.2}, better={"top5_error": better})
+    assert converged([{"top5_error": 0.1}], stop) == ("target" if better == "lower" else None)
+    assert is_better(better, 0.1, 0.2) == (better == "lower")
+
+
+@pytest.mark.parametrize("stop", [{"target": {"wer": 0.1}}, {"patience": 2, "monitor": "wer"}])
+def test_a_direction_that_nobody_declares_is_asked_for(stop: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"more or less of 'wer' is better; give better=\{'wer': 'lower'\}"):
+        Stop(9, **stop)
+    assert Stop(9, monitor="wer").patience is None
+
+
+def test_epochs_without_a_value_end_nobody() -> None:
+    nothing = float("nan")
+    stop = Stop(100, target={"accuracy": 0.9}, patience=2, monitor="accuracy")
+    values = [0.5, nothing, nothing, nothing, 0.6, 0.4, nothing, 0.4]
+    history = [{"accuracy": value} for value in values]
+    assert [converged(history[:n], stop) for n in range(1, 9)] == [None] * 7 + ["patience"]
+    assert converged([{"accuracy": 0.5}, {"loss": 1.0}, {"loss": 1.0}], stop) is None
+    assert best_epoch([{"accuracy": nothing}, {"loss": 1.0}, {"accuracy": 0.5}], "accuracy", "higher") == 2
+    assert best_epoch([{"accuracy": nothing}], "accuracy", "higher") is None

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Direction = Literal["higher", "lower"]
+"""Whether more or less of a metric is better."""
+
+OWN_METRICS: Mapping[str, Direction] = MappingProxyType(
+    {"loss": "lower", "test_loss": "lower", "validation_loss": "lower", "accuracy": "higher"}
+)
+"""What every job may measure by itself; whoever brings another metric declares its direction."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,8 @@ class Stop:
     epochs: after so many epochs.
     target: once every metric named here is at least as good as its value.
     patience: after so many epochs in a row in which `monitor` was not better than its best by more than
-    `minimum_improvement`.
+    `minimum_improvement`; epochs in which it has no value do not count.
+    better: metric -> whether more or less of it is better, of those that are watched and not of `OWN_METRICS`.
     """
 
     epochs: int
@@ -22,6 +33,7 @@ class Stop:
     patience: int | None = None
     minimum_improvement: float = 0.0
     monitor: str = "test_loss"
+    better: Mapping[str, Direction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -30,29 +42,32 @@ class Stop:
             raise ValueError(f"patience is {self.patience}, it must be at least 1; leave it out to train all epochs")
         if self.minimum_improvement < 0:
             raise ValueError(f"minimum_improvement is {self.minimum_improvement}, it must not be negative")
+        for metric in (*self.target, *([] if self.patience is None else [self.monitor])):
+            self.direction(metric)
+
+    def direction(self, metric: str) -> Direction:
+        """Return whether more or less of a metric is better. ValueError if nobody declares that."""
+        found = self.better.get(metric) or OWN_METRICS.get(metric)
+        if found is None:
+            told = f"better={{{metric!r}: 'lower'}}, or 'higher'"
+            raise ValueError(f"nobody declares whether more or less of {metric!r} is better; give {told}")
+        return found
 
 
-_LOWER_IS_BETTER = frozenset({"loss", "error", "errors", "mse", "rmse", "mae", "nll", "perplexity"})
-
-
-def lower_is_better(metric: str) -> bool:
-    """Return whether less of a metric is better, by the words of its name: loss, error, mse and their like."""
-    return not _LOWER_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
-
-
-def is_better(metric: str, value: float, reference: float) -> bool:
-    """Return whether `value` is better than `reference`."""
-    return value < reference if lower_is_better(metric) else value > reference
+def is_better(direction: Direction, value: float, reference: float) -> bool:
+    """Return whether `value` is better than `reference`; NaN is not, and nothing is better than NaN."""
+    return value < reference if direction == "lower" else value > reference
 
 
 def converged(history: Sequence[Mapping[str, float]], stop: Stop) -> str | None:
     """Return why the job is done after the epochs in `history` ("target", "epochs", "patience"), or None.
 
-    KeyError, naming the metrics there are, if the history lacks one that `stop` asks for.
+    A metric without a value, which is NaN or not there, reaches nothing. KeyError, naming the metrics there are, if no
+    epoch has one that `stop` asks for.
     """
     if not history:
         return None
-    if stop.target and all(_reached(history[-1], name, value) for name, value in stop.target.items()):
+    if stop.target and all(_reached(history, stop, name) for name in stop.target):
         return "target"
     if len(history) >= stop.epochs:
         return "epochs"
@@ -61,23 +76,29 @@ def converged(history: Sequence[Mapping[str, float]], stop: Stop) -> str | None:
     return None
 
 
-def metric_of(metrics: Mapping[str, float], name: str) -> float:
-    """Return a metric of an epoch. KeyError, naming the metrics there are, if it has no such one."""
-    if name not in metrics:
-        raise KeyError(f"no metric is called {name!r}; this job has {', '.join(sorted(metrics))}")
-    return metrics[name]
+def values_of(history: Sequence[Mapping[str, float]], metric: str) -> list[float]:
+    """Return a metric's value after each epoch, NaN where it has none.
+
+    KeyError, naming the metrics there are, if no epoch has it.
+    """
+    if not any(metric in metrics for metrics in history):
+        known = sorted({name for metrics in history for name in metrics})
+        raise KeyError(f"no metric is called {metric!r}; this job has {', '.join(known)}")
+    return [metrics.get(metric, math.nan) for metrics in history]
 
 
-def _reached(metrics: Mapping[str, float], name: str, value: float) -> bool:
-    reached = metric_of(metrics, name)
-    return reached == value or is_better(name, reached, value)
+def _reached(history: Sequence[Mapping[str, float]], stop: Stop, name: str) -> bool:
+    reached, wanted = values_of(history, name)[-1], stop.target[name]
+    return reached == wanted or is_better(stop.direction(name), reached, wanted)
 
 
 def _epochs_without_improvement(history: Sequence[Mapping[str, float]], stop: Stop) -> int:
-    margin = -stop.minimum_improvement if lower_is_better(stop.monitor) else stop.minimum_improvement
-    best, best_epoch = metric_of(history[0], stop.monitor), 0
-    for epoch, metrics in enumerate(history):
-        value = metric_of(metrics, stop.monitor)
-        if is_better(stop.monitor, value, best + margin) or best != best:  # NaN is the only value unlike itself
-            best, best_epoch = value, epoch
-    return len(history) - 1 - best_epoch
+    direction = stop.direction(stop.monitor)
+    margin = -stop.minimum_improvement if direction == "lower" else stop.minimum_improvement
+    best, since = math.nan, 0
+    for value in values_of(history, stop.monitor):
+        if math.isnan(value):
+            continue
+        improved = math.isnan(best) or is_better(direction, value, best + margin)
+        best, since = (value, 0) if improved else (best, since + 1)
+    return since

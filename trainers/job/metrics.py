@@ -1,25 +1,21 @@
-"""Means over what all members of a group have measured."""
+"""The values of what all members of a group have measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from trainers.messages.group import Group
+from trainers.task.metrics import Metric, values
 from trainers.task.task import Sums
 
 
-def means(group: Group, sums: Mapping[int, Sums]) -> dict[str, float]:
-    """Return the means over all members' sums, on every member, added in the order of their indices.
+def gathered(group: Group, sums: Mapping[int, Sums], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Return the values over all members' batches, on every member, put together in the order of their indices.
 
-    So metrics, too, do not depend on the number of trainers.
+    So metrics, too, do not depend on the number of trainers. metrics: those of which batches have states.
     """
-    gathered = group.gather_trees(dict(sums))
+    trees = group.gather_trees(dict(sums))
     if not group.is_master:
         return dict(group.bcast_tree())
-    everything = {index: entry for member in gathered for index, entry in member.items()}
-    totals: Sums = {}
-    for _, entry in sorted(everything.items()):
-        for name, (total, count) in entry.items():
-            before = totals.get(name, (0.0, 0.0))
-            totals[name] = (before[0] + total, before[1] + count)
-    return dict(group.bcast_tree({name: total / count for name, (total, count) in totals.items() if count}))
+    everything = {index: entry for member in trees for index, entry in member.items()}
+    return dict(group.bcast_tree(values([entry for _, entry in sorted(everything.items())], metrics)))

@@ -19,7 +19,7 @@ from trainers.device.allocator import keep_freed_memory
 from trainers.device.own_device import with_index
 from trainers.device.unread_update import is_unread
 from trainers.job.fit import BuiltJob, check_fit, misfits_named
-from trainers.job.metrics import means
+from trainers.job.metrics import gathered
 from trainers.job.progress import Progress
 from trainers.messages.group import Group
 from trainers.reduce.adder import AdderOf, InOrder
@@ -161,7 +161,7 @@ class Trainer(Progress):
             adder.stop(together)
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
-        """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
+        """Return what this member's held-out batches say of metrics, each given with its index in the held-out set.
 
         All members call it, perhaps with no batches. The model is in eval mode, with worker 0's buffers and attributes.
         """
@@ -177,9 +177,9 @@ class Trainer(Progress):
         return sums
 
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
-        """Return the means over all members' sums, on every member, added in the order of their indices."""
+        """Return the metrics of all members' batches, on every member, put together in the order of their indices."""
         with self._clock():
-            return means(self.group, sums)
+            return gathered(self.group, sums, tasks.metric_objects(self.task))
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Close the epoch: add the mean training `loss` to `metrics`, append them to the history and return them."""

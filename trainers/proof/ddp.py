@@ -28,6 +28,7 @@ from trainers.step.compiled import compile_model
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.batch_schedule import as_lists, learning_rates_times
+from trainers.task.metrics import mean_of, values
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Rule, rules_of
 from trainers.task.step_options import StepOptions
@@ -195,19 +196,19 @@ class DdpRank:
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
-        totals: Sums = {}
+        sums: list[Sums] = []
         own = self._attributes.changed()
         with torch.no_grad():
             for _, batch in self._data.held_out_batches():
                 seed_everything(self._seed)
                 with self._attributes.for_a_while(own):
-                    _add(totals, tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
+                    sums.append(tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
             for buffer, before in zip(self.model.buffers(), buffers):
                 buffer.copy_(before)
         for module, mode in modes:
             module.training = mode
         random.set(self._device)
-        return {name: total / count for name, (total, count) in totals.items() if count}
+        return values(sums, tasks.metric_objects(self._task))
 
     def _shared(self) -> dict[str, Any]:
         return {
@@ -231,10 +232,7 @@ def assemble(trees: Sequence[Mapping[str, Any]]) -> Checkpoint:
     """Return the checkpoint of a job from what all its ranks gave, in rank order (see `DdpRank.as_tree`)."""
     history = []
     for entries in zip(*(tree["epochs"] for tree in trees)):
-        totals: Sums = {}
-        for entry in entries:
-            _add(totals, {"loss": tuple(entry["loss"])})
-        history.append({"loss": totals["loss"][0] / totals["loss"][1], **entries[0]["metrics"]})
+        history.append({"loss": mean_of(entry["loss"] for entry in entries), **entries[0]["metrics"]})
     return Checkpoint(**trees[0]["shared"], workers=[tree["worker"] for tree in trees], history=history)
 
 
@@ -274,9 +272,3 @@ def recorded_order(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _add(totals: Sums, sums: Sums) -> None:
-    for name, (total, count) in sums.items():
-        before = totals.get(name, (0.0, 0.0))
-        totals[name] = (before[0] + total, before[1] + count)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
 from trainers.convergence.best import best_epoch
+from trainers.convergence.convergence import Direction
 from trainers.state.checkpoint import CheckpointError
 from trainers.state.seal import is_whole
 
@@ -27,13 +28,21 @@ class Best:
     epoch: int
 
 
-def best_of(history: Sequence[Mapping[str, float]], metric: str | None) -> Best | None:
+@dataclass(frozen=True)
+class ByMetric:
+    """By which metric the best epoch is found, and whether more or less of it is better."""
+
+    metric: str
+    better: Direction
+
+
+def best_of(history: Sequence[Mapping[str, float]], by: ByMetric | None) -> Best | None:
     """Return the best of the epochs in `history`; None: there is none, or no metric is asked for.
 
     KeyError, naming the metrics there are, if the history lacks it.
     """
-    found = None if metric is None else best_epoch(history, metric)
-    return None if metric is None or found is None else Best(metric, history[found][metric], found + 1)
+    found = None if by is None else best_epoch(history, by.metric, by.better)
+    return None if by is None or found is None else Best(by.metric, history[found][by.metric], found + 1)
 
 
 def best_file(folder: Path, epoch: int) -> Path:

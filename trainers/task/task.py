@@ -16,13 +16,15 @@ from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.metrics import Metric, UsualAccuracy, as_metric
+from trainers.task.readings import Misfit
 from trainers.task.unfit_task import UnfitTask, given
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
 
-Sums = dict[str, tuple[float, float]]
-"""Name of a metric -> (sum over samples, number of samples)."""
+Sums = dict[str, Any]
+"""Name of a metric -> (sum over samples, number of samples), or the state of one that the task has as an object."""
 
 _METRICS = "{name: (sum over the samples, number of samples)}"
 
@@ -33,7 +35,8 @@ class Task(Protocol):
 
     loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
-    metrics(model, batch) -> {name: (sum, count)} (accuracy);
+    metrics(model, batch) -> {name: (sum, count)}, or metrics = {name: a metric of (outputs, targets)} (accuracy);
+    better = {name: "higher" or "lower"} of metrics that do not say it themselves (see `trainers.task.metrics`);
     batch_size = samples a step of one virtual worker (32); evaluation_batch_size = held-out samples that are evaluated
     together (batch_size); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
@@ -91,26 +94,58 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> Tensor:
     return functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def _accuracy(model: nn.Module, batch: Batch) -> Sums:
-    right = (model(batch[0]).argmax(dim=1) == batch[1]).sum().item()
-    return {"accuracy": (float(right), float(samples_in(batch)))}
+def metric_objects(task: Task) -> Mapping[str, Metric]:
+    """Return the metrics that a task has as objects: those it names, or the accuracy of one that says nothing.
+
+    A task with a step of its own has none but those it names.
+    """
+    if hasattr(task, "metric_objects"):
+        return cast("Mapping[str, Metric]", task.metric_objects)
+    said = getattr(task, "metrics", None)
+    if isinstance(said, Mapping):
+        return {name: as_metric(metric) for name, metric in said.items()}
+    return {} if said is not None or hasattr(task, "step") else {"accuracy": UsualAccuracy()}
+
+
+def states_of(metrics: Mapping[str, Metric], task: Task, model: nn.Module, batch: Batch) -> Sums:
+    """Return the states of metrics for a batch. UnfitTask names the one that cannot be measured of it."""
+    usual = all(isinstance(metric, UsualAccuracy) for metric in metrics.values())
+    try:
+        outputs = model(batch[0]) if metrics else None
+    except Exception:
+        if usual:  # nobody asked for it, and the task calls its network in a way of its own
+            return dict.fromkeys(metrics)
+        raise
+    found = {}
+    for name, metric in metrics.items():
+        try:
+            found[name] = metric.state(outputs, batch[1])
+        except Misfit as error:
+            raise UnfitTask(f"job {name_of(task)}: metric {name}: {error}") from error
+    return found
 
 
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
-    """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients.
+    """Return what a held-out batch says of the task's metrics and of `test_loss`. For eval mode without gradients.
 
     A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`. UnfitTask if
-    metrics are no sums.
+    metrics are neither sums nor states.
     """
     once = cast(nn.Module, _RememberedOutput(model))
-    count, sums, metrics = samples_in(batch), {}, {}
+    count, sums, objects = samples_in(batch), {}, metric_objects(task)
     if _measures_loss(task):
         sums["test_loss"] = (loss_of(task, once, batch).item() * count, float(count))
-    if hasattr(task, "metrics"):
-        metrics = given(name_of(task), "metrics(model, batch)", task.metrics(once, batch), Mapping, _METRICS)
-    elif not hasattr(task, "step"):
-        metrics = _accuracy(once, batch)
-    sums.update({name: _as_sum(task, name, value) for name, value in metrics.items()})
+    written: Any = task
+    if not callable(getattr(task, "metrics", None)):
+        return {**sums, **states_of(objects, task, once, batch)}
+    metrics = given(name_of(task), "metrics(model, batch)", written.metrics(once, batch), Mapping, _METRICS)
+    taken = next((name for name in metrics if name in sums or name == "loss"), None)
+    if taken is not None:
+        raise UnfitTask(
+            f"job {name_of(task)}: metrics(model, batch) gives a {taken}, which is measured already; rename it"
+        )
+    for name, value in metrics.items():
+        sums[name] = value if name in objects else _as_sum(task, name, value)
     return sums
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.fixed_length import FixedLength, fixed_length, knows_no_length
 from fleet.run.harvest.members import Member, read_members
+from fleet.run.ranks.runtime import stop_of
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
 from preprocess.files.reading import read_json
-from trainers import Checkpoint, Stop, converged, latest_good
+from trainers import Checkpoint, converged, latest_good
 
 
 def extension_of(
@@ -68,10 +70,10 @@ def _check_rehearsal(directory: Path) -> None:
 
 def _check_ending(member: Member, saved: Checkpoint, epochs: int) -> None:
     """Raise HarvestError if a longer run would have ended where this one did."""
-    stop = member.job.stop
-    longer = Stop(
-        max(epochs, saved.epoch + 1), dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored
-    )
+    try:
+        longer = replace(stop_of(member.job, member.better), epochs=max(epochs, saved.epoch + 1))
+    except ValueError as error:  # an older version wrote the journal
+        raise HarvestError(f"job {member.name}: {error}, in its spec; or add --only-epochs") from error
     why = converged(saved.history, longer)
     if why is not None:
         ends = {"target": "its target was reached", "patience": "its patience was over"}[why]

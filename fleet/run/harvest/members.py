@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
 from fleet.report.history import build_history
@@ -15,18 +16,16 @@ from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run.harvest.stored import epoch_of
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
+from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.convergence.best import best_epoch
-from trainers.convergence.convergence import lower_is_better
+from trainers.convergence.convergence import Direction
 from trainers.state.best_checkpoint import best_file
-
-_USUAL = ("accuracy", "test_loss", "loss")
 
 
 @dataclass(frozen=True)
 class BestValue:
-    """The best value of a metric, and after which epoch it was measured, from 1; ties go to the earlier one."""
+    """The value of a metric by which a network counts, and after which epoch it was measured, from 1."""
 
     value: float
     epoch: int
@@ -44,6 +43,7 @@ class Member:
         newest: its newest checkpoint; None: it has none.
         folder: where its checkpoints lie.
         device_seconds: its groups held devices so long, all together.
+        better: metric -> whether more or less of it is better, `higher` or `lower`.
     """
 
     job: Job
@@ -53,16 +53,17 @@ class Member:
     newest: Path | None = None
     folder: Path = Path()
     device_seconds: float = 0.0
+    better: Mapping[str, Direction] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.job.name
 
-    def best(self, metric: str) -> BestValue | None:
-        """The best value of a metric over all epochs; None: it was never measured."""
-        epochs = sorted(epoch for epoch, metrics in self.history.items() if metric in metrics)
-        found = best_epoch([self.history[epoch] for epoch in epochs], metric)
-        return None if found is None else BestValue(self.history[epochs[found]][metric], epochs[found])
+    def best(self, order: MetricOrder) -> BestValue | None:
+        """The value by which it counts; None: it was never measured."""
+        epochs = sorted(self.history)
+        found = order.value([self.history[epoch].get(order.metric) for epoch in epochs])
+        return None if found is None else BestValue(found[0], epochs[found[1]])
 
     def checkpoint_of(self, epoch: int) -> Path | None:
         """Return the path of the checkpoint of the end of an epoch, from 1; None: it is not there any more."""
@@ -92,6 +93,7 @@ class Members:
     directory: Path
     spec: EnsembleSpec
     all: tuple[Member, ...]
+    comparing: Comparing = field(default_factory=Comparing)
 
     def of(self, name: str) -> Member:
         """Return the network of this name. HarvestError if there is none."""
@@ -102,28 +104,43 @@ class Members:
     def metric(self) -> str:
         """By which networks are compared if nobody names a metric.
 
-        The one whose best checkpoint the run keeps, else accuracy, else the loss on held-out samples, else the loss.
+        That of the search, else the one whose best checkpoint the run keeps, else the one at which its networks stop,
+        else accuracy, else the loss on held-out samples, else the loss.
         """
         measured = {name for member in self.all for metrics in member.history.values() for name in metrics}
-        wanted = [self.spec.checkpoints.best, *_USUAL, *sorted(measured)]
-        return next((name for name in wanted if name in measured), "loss")
+        best = self.spec.checkpoints.best  # which journals did not tell once
+        asked = best if best in measured and self.comparing.by is None and self.comparing.searched is None else None
+        return asked or self.comparing.metric(measured) or min(measured, default="loss")
 
-    def ranked(self, metric: str | None = None) -> list[tuple[Member, BestValue]]:
-        """Return the networks that have the metric, with its best value: the best first, equal ones as in the spec.
-
-        Networks that failed come with what they had reached.
+    def order(self, metric: str | None = None, better: str | None = None) -> MetricOrder:
+        """Return the order of the networks by a metric; None: by that by which they are compared.
 
         Raises:
-            HarvestError: no network has it.
+            HarvestError: no network has it, or nobody declares whether more or less of it is better.
         """
-        metric = metric or self.metric
-        found = [(member, best) for member in self.all if (best := member.best(metric)) is not None]
-        if not found:
-            names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
+        names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
+        wanted = metric or self.metric
+        if wanted not in names:
             has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
-            raise HarvestError(f"no network of {self.directory} has a metric {metric}; {has}")
-        sign = 1.0 if lower_is_better(metric) else -1.0
-        return sorted(found, key=lambda pair: sign * pair[1].value)
+            raise HarvestError(f"no network of {self.directory} has a metric {wanted}; {has}")
+        try:
+            return self.comparing.order(wanted, better)
+        except Undeclared as error:
+            raise HarvestError(str(error)) from error
+
+    def ranked(self, order: MetricOrder | None = None) -> list[tuple[Member, BestValue]]:
+        """Return the networks that have the metric, with the value by which each counts: the best first.
+
+        Equal ones stand as in the spec. Networks that failed come last, with what they had reached.
+
+        Raises:
+            HarvestError: no network has it, or nobody declares its direction.
+        """
+        by = order or self.order()
+        found = {member.name: best for member in self.all if (best := member.best(by)) is not None}
+        known = [member for member in self.all if member.name in found]
+        ranked = by.ranked(known, lambda member: found[member.name].value)
+        return [(member, found[member.name]) for member in sorted(ranked, key=lambda one: one.status == "failed")]
 
     def chosen(self, members: str | Iterable[str]) -> list[Member]:
         """Return the networks that are meant: `all` that have a checkpoint, `best:5`, or those with these names.
@@ -157,15 +174,16 @@ def read_members(directory: Path) -> Members:
     for line in lines:
         if line["event"] == "epoch" and line["job"] in epochs:
             epochs[line["job"]][line["epoch"]] = line["metrics"]
-    kept = kept_bests(directory, lines)
+    kept, comparing = kept_bests(directory, lines), Comparing.of(lines)
     members = []
     for job in spec.jobs:
         folder, outcome = files.checkpoints(job.name), history.outcomes.get(job.name)
         newest = newest_file(folder)
         values = _whole(epochs[job.name], newest)
         status = "pending" if outcome is None else outcome.status
-        members.append(Member(job, status, values, kept.get(job.name), newest, folder, seconds.get(job.name, 0.0)))
-    return Members(directory, spec, tuple(members))
+        held, better = seconds.get(job.name, 0.0), cast("dict[str, Direction]", comparing.of_network(job.name))
+        members.append(Member(job, status, values, kept.get(job.name), newest, folder, held, better))
+    return Members(directory, spec, tuple(members), comparing)
 
 
 def _device_seconds(history: RunHistory) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fleet.report.history import build_history
 from fleet.report.records import RunHistory
 from fleet.run.program_errors import RunError
 from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.run_directory.near_runs import no_run
 from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
 
@@ -28,14 +29,12 @@ class Results:
             `error`; `trial` is its number in the search. All rows have the same keys; what is not known is None. Trials
             that people train have the status `suggested`, `done` or `failed`, and names that begin with `own-`.
         histories: network -> the metrics of each of its epochs, in order.
-        metric: of the run's search; "": there is none.
-        maximise: whether more of it is better.
+        comparing: how networks are compared.
     """
 
     rows: list[Row]
     histories: Mapping[str, list[Mapping[str, float]]]
-    metric: str = ""
-    maximise: bool = False
+    comparing: Comparing = field(default_factory=Comparing)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -61,31 +60,34 @@ class Results:
             ) from None
         return pandas.DataFrame(self.to_dict())
 
-    def best(self, metric: str | None = None) -> Row:
-        """The row whose metric is best (of equal ones the first).
+    def best(self, metric: str | None = None, better: str | None = None) -> Row:
+        """The row of the best network (of equal ones the first), as `fleet best` has it.
 
         Args:
-            metric: its name; None: that of the search, else accuracy, else the held-out loss, else the loss.
+            metric: its name; None: that of the search, else that by which the run compares its networks, else accuracy,
+                else the held-out loss, else the loss.
+            better: `higher` or `lower`, where nobody declares whether more or less of it is better.
 
         Raises:
-            RunError: no network has it.
+            RunError: no network has it, or nobody declares its direction.
         """
-        wanted = metric or self.metric or next((key for key in ("accuracy", "test_loss", "loss") if self._has(key)), "")
-        found = [row for row in self.rows if row.get(wanted) is not None and row["status"] != "failed"]
+        measured = [key for key in self.to_dict() if any(row[key] is not None for row in self.rows)]
+        wanted = metric or self.comparing.metric(measured)
+        try:
+            order = self.comparing.order(wanted, better) if wanted in measured else None
+        except Undeclared as error:
+            raise RunError(str(error)) from error
+        usable = [row for row in self.rows if row["status"] != "failed"]
+        found = [] if order is None else order.ranked(usable, lambda row: self._counts(row, order))
         if not found:
             raise RunError(f"no network has a metric {wanted!r}; the columns are {', '.join(self.to_dict())}")
-        sign = -1.0 if self._maximises(wanted) else 1.0
-        return min(found, key=lambda row: sign * float(row[wanted]))
+        return found[0]
 
-    def _has(self, metric: str) -> bool:
-        return any(row.get(metric) is not None for row in self.rows)
-
-    def _maximises(self, metric: str) -> bool:
-        if metric == self.metric:
-            return self.maximise
-        from trainers.convergence.convergence import lower_is_better  # loads torch
-
-        return not lower_is_better(metric)
+    def _counts(self, row: Row, order: MetricOrder) -> float | None:
+        """By which value a network counts."""
+        history = self.histories.get(row["name"]) or [row]
+        found = order.value([epoch.get(order.metric) for epoch in history])
+        return None if found is None else found[0]
 
 
 def read_results(directory: Path) -> Results:
@@ -97,14 +99,14 @@ def read_results(directory: Path) -> Results:
     lines = list(read_journal(directory / "journal.jsonl"))
     if not lines:
         raise RunError(no_run(directory))
-    history, bounds = build_history(lines), [line for line in lines if line["event"] == "bounds"]
-    metric = str(bounds[-1].get("metric", "")) if bounds else ""
+    history, comparing = build_history(lines), Comparing.of(lines)
+    metric = "" if comparing.searched is None else comparing.searched[0]
     histories: dict[str, list[Mapping[str, float]]] = {name: [] for name in history.jobs}
     for epoch in sorted(history.epochs, key=lambda each: each.epoch):
         histories[epoch.job].append(epoch.metrics)
     rows = [*_rows(history, histories, lines)]
     rows += [_own_row(trial, metric) for trial in SearchWishes(directory).trials()]
-    return Results(_even(rows), histories, metric, bool(bounds) and bounds[-1].get("mode") == "max")
+    return Results(_even(rows), histories, comparing)
 
 
 def _rows(

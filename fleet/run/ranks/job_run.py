@@ -22,7 +22,7 @@ from fleet.run.ranks.first_steps import FirstSteps
 from trainers import Batch, Stop, Trainer, converged
 from trainers.job.stop_agreement import StopAgreement
 from trainers.state import checkpoint
-from trainers.state.best_checkpoint import best_of, keep_best
+from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
 
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
@@ -35,13 +35,13 @@ class Saving:
     Attributes:
         every: epochs between two checkpoints.
         keep: how many of the newest are kept.
-        best: the metric by whose best value one more is kept; None: no other is.
+        best: by what the best is found, which is kept, too; None: no other is.
     """
 
     folder: Path
     every: int
     keep: int
-    best: str | None = None
+    best: ByMetric | None = None
 
     def is_due(self, history: Sequence[Mapping[str, float]]) -> bool:
         """Whether a job is saved that has just finished the last of these epochs."""

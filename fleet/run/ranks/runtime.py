@@ -18,8 +18,10 @@ from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.directions import directions
 from fleet.spec.inputs import InputPreparation
 from fleet.spec.job import STEP_OPTIONS
+from fleet.spec.metrics import Direction
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec
@@ -28,6 +30,7 @@ from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from preprocess.sources.blocks import block_bytes
 from trainers import BatchPlan, Stop, Task
+from trainers.state.best_checkpoint import ByMetric
 from trainers.state.tree import of_outline
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
@@ -157,12 +160,20 @@ class Runtime:
         stop = self.job(name).stop
         if self.rehearsal is not None:
             return Stop(stop.epochs)
-        return Stop(stop.epochs, dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored)
+        watches = stop.target or stop.patience is not None
+        return stop_of(self.job(name), directions(self.spec, self.job(name)) if watches else {})
 
     @property
-    def best_metric(self) -> str | None:
-        """By which metric the best checkpoint of a job is kept; None: it is not. A rehearsal's metrics are made up."""
-        return None if self.rehearsal is not None else self.spec.checkpoints.best
+    def keeps_best(self) -> bool:
+        """Whether best checkpoints are kept. A rehearsal's metrics are made up."""
+        return self.rehearsal is None and self.spec.checkpoints.best is not None
+
+    def best_by(self, name: str) -> ByMetric | None:
+        """By what the best checkpoint of a job is found; None: none is kept."""
+        best = self.spec.checkpoints.best
+        if best is None or not self.keeps_best:
+            return None
+        return ByMetric(best, directions(self.spec, self.job(name))[best])
 
     def data_of(self, name: str) -> DataFacts:
         return self.facts[data_key(self.job(name))]
@@ -231,6 +242,12 @@ def _sized(job: Job, values: Mapping[str, Any]) -> Job:
 def _fixed(batch_size: int) -> Mapping[str, Any]:
     """The values of a job whose batch size is this for good."""
     return {"batch_size": batch_size, "batch_range": None, "batch": None}
+
+
+def stop_of(job: Job, better: Mapping[str, Direction]) -> Stop:
+    """When a job of a spec is done, with what is known of the directions of its metrics. ValueError if one lacks."""
+    stop = job.stop
+    return Stop(stop.epochs, dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored, dict(better))
 
 
 def batch_set(runtime: Runtime, news: SetBatch) -> Runtime:

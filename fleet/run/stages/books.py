@@ -93,7 +93,7 @@ def _cut_off(lines: Iterable[JournalLine]) -> set[str]:
 
 def stands(rank: Rank, job: str) -> Standing:
     """Where a job stands by its checkpoints."""
-    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_metric)
+    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_by(job))
 
 
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:

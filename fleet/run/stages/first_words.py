@@ -26,6 +26,7 @@ from fleet.scheduling.policies import Policy
 from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key
+from fleet.spec.directions import compared_by, told_directions
 from fleet.spec.own_part import part_in_words
 
 
@@ -78,6 +79,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
         service_level=None if job.service_level is None else job.service_level.model_dump(),
+        better=told_directions(runtime.spec, job),
     )  # fmt: skip
 
 
@@ -88,13 +90,13 @@ def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) 
         "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
         spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
         rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=ready.options.reduce,
-        search_seed=None if spec.search is None else seed_of(spec),
+        search_seed=None if spec.search is None else seed_of(spec), compared_by=compared_by(spec),
     )  # fmt: skip
 
 
 def _settle_bests(rank: Rank, books: Books) -> None:
     """Let best checkpoints and what the journal says of them agree, of jobs that go on."""
-    if rank.runtime.best_metric is None:
+    if not rank.runtime.keeps_best:
         return
     told = told_bests(read_journal(rank.directory.journal))
     for name, found in books.found.items():

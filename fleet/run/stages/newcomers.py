@@ -24,6 +24,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.directions import direction_problems
 from fleet.spec.own_part import part_problems
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -159,6 +160,8 @@ class Newcomers:
         if key not in runtime.facts:
             raise BadInput(f"its data, {key}, is none of those that the run has open: {', '.join(runtime.facts)}")
         self._check_part(runtime, job, key)
+        for problem in direction_problems(runtime.spec, (), job) if runtime.rehearsal is None else ():
+            raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
         needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:
             raise BadInput(

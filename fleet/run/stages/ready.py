@@ -48,7 +48,7 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
         OvertakenError: another run has written there while this one started.
     """
     directory = rank.directory
-    sizes = check_input(rank.runtime, rank.cluster)
+    sizes = check_input(rank.runtime, rank.cluster, rank.datasets)
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
     if options.profile is None:  # a profile may be of a part of the jobs
         _see_all_jobs(rank)

@@ -113,7 +113,7 @@ class Running(Outside):
 
     def stands(self, job: str) -> Standing:
         rank, found = self.opened.rank, stands(self.opened.rank, job)
-        if rank.runtime.best_metric is not None:
+        if rank.runtime.keeps_best:
             settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
         return found
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,19 @@ class Gate:
         self._left = looks + HELD_OUT * int(os.environ.get("GATE_AFTER", "0"))
 
     def pass_one(self) -> None:
+        if _is_of_a_trial():
+            return
         self._left -= 1
         while self._path is not None and self._left < 0:
             if Path(self._path).exists():
                 self._path = None
                 return
             time.sleep(0.02)
+
+
+def _is_of_a_trial() -> bool:
+    """Whether a picture is made to try metrics, before a run begins."""
+    return any(frame.f_globals.get("__name__") == "fleet.run.metric_trial" for frame, _ in traceback.walk_stack(None))
 
 
 def numbers_of(images: Tensor) -> Tensor:
@@ -108,9 +116,11 @@ def number(outputs: Tensor, targets: Tensor) -> tuple[float, float]:
     return float(outputs[:, CLASSES + 1].double().sum()), float(len(targets))
 
 
-def together(outputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """A metric: how many samples are evaluated together, in the mean."""
-    return float(len(outputs)), 1.0
+def together(outputs: Tensor, targets: Tensor, file: str) -> tuple[float, float]:
+    """A metric that writes into a file of its rank how many samples are evaluated together."""
+    with open(f"{file}-{os.environ.get('OMPI_COMM_WORLD_RANK')}", "a") as lines:
+        print(len(outputs), file=lines)
+    return 0.0, float(len(outputs))
 
 
 class Faulty(nn.Module):

@@ -1,0 +1,1 @@
+"""The parts of the benchmark of what numbers mean: a file a subject, each with `bars()`."""
