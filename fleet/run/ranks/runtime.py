@@ -136,6 +136,7 @@ class Runtime:
         job = self.job(name)
         data = self.spec.data[job.data] if job.data is not None else None
         task = SpecTask(job, data, self.batches_of(name))
+        task.evaluates_in_parts = data_key(job) in self.facts and self.evaluates_in_parts(name)
         if data is not None and data.collate is not None:
             task.largest_sample = partial(self._largest_sample, name)
         return task
@@ -184,6 +185,12 @@ class Runtime:
         if not has_folds(self.spec, data_key(job)):
             return data.held_out
         return (part_of(job) or Part()).held_out_count(data.samples)
+
+    def evaluates_in_parts(self, name: str) -> bool:
+        """Whether the job's held-out samples are more than one batch of evaluation."""
+        job, batches = self.job(name), self.batches_of(name)
+        own = job.batch_size if batches is None else batches.own
+        return self.held_out_of(name) > (job.evaluation_batch_size or job.virtual_workers * own)
 
     def own_held_out(self, name: str) -> Indices | None:
         """Which held-out samples of its data set the job is evaluated on, ascending; None: all.
