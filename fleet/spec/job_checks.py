@@ -17,6 +17,7 @@ from fleet.spec.job import Job
 from fleet.spec.metrics import named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.schedules import Length, with_run
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.repeatable.process_settings import settings_kept
@@ -72,7 +73,11 @@ class Inspection:
             self.modules(("model", "name"), job.model.name, model)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
         optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
-        self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
+        schedule = job.schedule
+        if schedule is not None:
+            length = Length.of(job, None).left
+            schedule = schedule.model_copy(update={"arguments": with_run(schedule.arguments, length)})
+        self.built("schedule", schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:
             self.loss(job.loss)
         for number, text in enumerate(job.metrics):

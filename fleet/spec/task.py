@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 from fleet.spec.collating import collate_of
 from fleet.spec.inputs import InputPreparation, prepared_targets
@@ -15,12 +17,14 @@ from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.losses import JobLoss
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
+from fleet.spec.schedules import Length, follows_run, with_run
 from fleet.spec.sections import Data
-from fleet.spec.torch_names import named_optimizer, schedule_of
+from fleet.spec.torch_names import built_schedule, named_optimizer, schedule_of
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.loss import IGNORED, Weight
 from trainers.task.task import Batch, Sums
+from trainers.task.unfit_task import UnfitTask
 
 _AS_WRITTEN = (
     "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
@@ -37,6 +41,7 @@ class SpecTask:
         evaluation_batch_size: held-out samples that are evaluated together; None: as many as in a step.
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
+        samples: gives how many it trains on in an epoch; None: nobody has said.
         evaluates_in_parts: whether held-out samples are known to be several batches.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
         largest_sample: gives a sample as large as any, where samples are packed; the class's own, or the runtime's.
@@ -61,6 +66,7 @@ class SpecTask:
         if batches is not None:
             self.batch_size = batches.own
         self._job, self._data, self.evaluates_in_parts = job, data, False
+        self.samples: Callable[[], int] | None = None
         self._prepare = InputPreparation(data.normalise if data else None)
         with settings_kept():
             self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
@@ -112,12 +118,45 @@ class SpecTask:
         return self._optimizer(model.parameters(), **self._job.optimizer.arguments)  # type: ignore[no-any-return]
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-        """Build the learning-rate schedule, which is stepped once a step; None for a constant rate."""
+        """Build the learning-rate schedule; None for a constant rate.
+
+        Raises:
+            ValueError: it is as long as the run, and nobody has said how many samples an epoch has.
+            UnfitTask: it raises before the run is over.
+        """
+        made: Any
         if self._user is not None:
-            return self._user.scheduler(optimizer) if hasattr(self._user, "scheduler") else None
-        if self._schedule is None or self._job.schedule is None:
-            return None
-        return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
+            made = self._user.scheduler(optimizer) if hasattr(self._user, "scheduler") else None
+        else:
+            length, asked, warm_up = self.length, self._job.schedule, self._job.warm_up
+            if not length.is_known and (follows_run(self._job) or warm_up is not None):
+                raise ValueError(f"job {self.name}: how long its schedule is, is known once its data are open")
+            arguments = with_run(asked.arguments, length.left) if asked is not None else {}
+            factor = 1.0 if warm_up is None else warm_up.start_factor
+            made = built_schedule(optimizer, self._schedule, arguments, length.warm_up, factor)
+        self._hold_length(made)
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def length(self) -> Length:
+        """How long the job trains, in the unit that its schedule counts."""
+        return Length.of(self._job, None if self.samples is None else self.samples(), self.batch_size)
+
+    @property
+    def schedule_each(self) -> str:
+        """Whether the schedule is stepped once a "step" or once an "epoch"."""
+        if self._user is not None:
+            return str(getattr(self._user, "schedule_each", "step"))
+        return "step" if self._job.schedule is None else self._job.schedule.each
+
+    def _hold_length(self, made: Any) -> None:
+        """Raise UnfitTask if a schedule raises before the run is over: of a task class, nobody knows earlier."""
+        length = replace(self.length, unit=self.schedule_each)
+        if isinstance(made, OneCycleLR) and length.is_known and made.total_steps < length.left:
+            raise UnfitTask(
+                f"job {self.name}: its OneCycleLR raises an error after {made.total_steps} {length.unit}s, and the run "
+                f"has {length}; make it as long"
+            )
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         inputs, targets = batch

@@ -10,42 +10,46 @@ from torch import Tensor, nn
 from trainers.step.losses import Diverged
 
 
-def first_unfit(tensors: Mapping[str, Tensor]) -> str | None:
-    """Return the name of the first tensor that holds a NaN or an infinity; None: all are numbers."""
-    floating = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()}
-    by_device: dict[torch.device, list[str]] = {}
-    for name, tensor in floating.items():
-        by_device.setdefault(tensor.device, []).append(name)
-    for names in by_device.values():
-        fit = torch.stack([floating[name].detach().isfinite().all() for name in names]).tolist()
-        if not all(fit):
-            return names[fit.index(False)]
-    return None
-
-
 class FiniteWeights:
-    """Holds a network's parameters and buffers to be numbers; those that were none as it was built may stay so."""
+    """Holds a network's parameters and buffers to be numbers; those that were none as it was built may stay so.
+
+    A mask is a buffer with infinities.
+    """
 
     def __init__(self, job: str, model: nn.Module) -> None:
         self._job = job
-        self._left_out: set[str] = set()
-        state = _state(model)
-        while (
-            name := first_unfit({key: value for key, value in state.items() if key not in self._left_out})
-        ) is not None:
-            self._left_out.add(name)
+        self._left_out = set(_unfit(_state(model)))
+
+    def first_unfit(self, model: nn.Module, buffers: Iterable[Mapping[str, Tensor]] = ()) -> str | None:
+        """Return the name of the first tensor that holds a NaN or an infinity; None: all are numbers.
+
+        buffers: those of each virtual worker.
+        """
+        found = (name for state in (_state(model), *buffers) for name in _unfit(state) if name not in self._left_out)
+        return next(found, None)
 
     def check(self, model: nn.Module, buffers: Iterable[Mapping[str, Tensor]] = ()) -> None:
-        """Raise Diverged for the first tensor that holds a NaN or an infinity. buffers: of each virtual worker."""
-        for state in (_state(model), *buffers):
-            name = first_unfit({key: value for key, value in state.items() if key not in self._left_out})
-            if name is not None:
-                raise Diverged(
-                    f"job {self._job} diverged: {name} holds NaN or infinite values after the last step, though the "
-                    "loss was finite before it; try a lower learning rate, or look for a gradient that is infinite, "
-                    "such as that of a square root or a norm at 0"
-                )
+        """Raise Diverged if there is such a tensor; see `first_unfit`."""
+        name = self.first_unfit(model, buffers)
+        if name is not None:
+            raise Diverged(
+                f"job {self._job} diverged: {name} holds NaN or infinite values after the last step, though the loss "
+                "was finite before it; try a lower learning rate, or look for a gradient that is infinite, such as "
+                "that of a square root or a norm at 0"
+            )
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _unfit(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of tensors with NaNs or infinities; each device is waited for once."""
+    found = []
+    known = {name: each for name, each in tensors.items() if not nn.parameter.is_lazy(each)}
+    floating = {name: each.detach() for name, each in known.items() if each.is_floating_point() and each.numel()}
+    for device in {each.device for each in floating.values() if each.device.type != "meta"}:
+        names = [name for name, each in floating.items() if each.device == device]
+        fit = torch.stack([floating[name].isfinite().all() for name in names]).tolist()
+        found += [name for name, is_fit in zip(names, fit) if not is_fit]
+    return found

@@ -136,7 +136,8 @@ class Runtime:
         job = self.job(name)
         data = self.spec.data[job.data] if job.data is not None else None
         task = SpecTask(job, data, self.batches_of(name))
-        task.evaluates_in_parts = data_key(job) in self.facts and self.evaluates_in_parts(name)
+        if data_key(job) in self.facts:
+            task.samples, task.evaluates_in_parts = partial(self.samples_of, name), self.evaluates_in_parts(name)
         if data is not None and data.collate is not None:
             task.largest_sample = partial(self._largest_sample, name)
         return task
@@ -217,6 +218,7 @@ class Runtime:
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
+        (parts["schedule"] or {}).pop("each", None)  # which no rate depends on
         parts |= job.model_dump(mode="json", include={"memory_format", *STEP_OPTIONS}, exclude_none=True)
         layout = asdict(self.data_of(name).layout)
         del layout["mean_bytes"], layout["names_substitutes"]  # the largest sample is what is measured
