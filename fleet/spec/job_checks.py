@@ -14,6 +14,7 @@ from torch import nn
 
 from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
+from fleet.spec.losses import loss_arguments
 from fleet.spec.metrics import named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
@@ -128,7 +129,7 @@ class Inspection:
         found = self.found(("loss", "name"), named.name, named_loss)
         made = isinstance(found, type)
         if found is not None and self.fits("loss", named, found, positional=0 if made else 2) and made:
-            self.called("loss", named, lambda: found(**named.arguments), found, object)
+            self.called("loss", named, lambda: found(**loss_arguments(found, named.arguments)), found, object)
 
     def built(self, key: str, named: Named | None, look_up: Callable[[str], Any], kind: type, *first: Any) -> Any:
         """What a name of the job builds with ``first`` and its arguments; None if nothing, or another kind."""

@@ -45,12 +45,9 @@ class JobLoss:
     def __init__(self, job: Job) -> None:
         """Look the loss up. ReferenceProblem if there is none."""
         self._job, self._name = job.name, job.loss.name if job.loss else DEFAULT_LOSS
-        self._arguments: dict[str, Any] = dict(job.loss.arguments) if job.loss else {}
         found = named_loss(self._name)
-        is_torchs = str(getattr(found, "__module__", "")).startswith("torch.") or ":" not in self._name
-        self._kind = _kind(found, self._name) if is_torchs else ""
-        if is_torchs:
-            self._arguments = {key: _tensor(key, value) for key, value in self._arguments.items()}
+        self._arguments = loss_arguments(found, job.loss.arguments if job.loss else {})
+        self._kind = _kind(found, self._name) if _is_torchs(found) else ""
         self._is_made = inspect.isclass(found)
         self.function: Callable[..., Any] = found(**self._arguments) if self._is_made else found
         reduction = self._arguments.get("reduction", "mean")
@@ -140,6 +137,15 @@ def _kind(found: Any, name: str) -> str:
     own = name.rpartition(":")[2].rpartition(".")[2]
     kind = _CLASSES.get(own, "") if inspect.isclass(found) else own
     return kind if kind in _ENTROPIES | _BY_ELEMENT | _BY_SAMPLE else ""
+
+
+def loss_arguments(found: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a loss: of torch's own, lists of weights are tensors."""
+    return {key: _tensor(key, value) for key, value in arguments.items()} if _is_torchs(found) else dict(arguments)
+
+
+def _is_torchs(found: Any) -> bool:
+    return str(getattr(found, "__module__", "")).partition(".")[0] == "torch"
 
 
 def _tensor(key: str, value: Any) -> Any:

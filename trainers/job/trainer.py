@@ -105,6 +105,11 @@ class Trainer(Progress):
         """The task's optimizer, or the first of several."""
         return self.updates[0].optimizer
 
+    @property
+    def learns_order(self) -> bool:
+        """Whether the order in which gradients come is yet to be learnt, from the first update."""
+        return self.updates[0].layout.used is None
+
     def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> StepLosses:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
 
@@ -117,7 +122,7 @@ class Trainer(Progress):
         if len(batches) != len(self.workers):
             raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
         with self._clock():
-            phases = getattr(self.compute, "phases", None) if self._parts else None
+            phases = self._parts and getattr(self.compute, "phases", None)
             turns = self._by_parts(batches, phases) if phases else self._update(partial(self._turn, batches))
             before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
             before.settle()
@@ -161,8 +166,8 @@ class Trainer(Progress):
     def evaluate(self, batches: Iterable[tuple[int, Batch]], of_several: bool = False) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
 
-        All members call it, perhaps with no batches. The model is in eval mode, with worker 0's buffers and attributes.
-        of_several: whether the held-out set has more than one batch.
+        All members call it, perhaps with no batches; of_several: of a set that has more than one. The model is in eval
+        mode, with worker 0's buffers and attributes.
         """
         with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending():
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
@@ -172,8 +177,7 @@ class Trainer(Progress):
             for index, batch in batches:
                 seed_everything(self.seed)
                 with self._shared.evaluation(attributes):
-                    moved = tasks.move(batch, self.device)
-                    sums[index] = tasks.evaluation_sums(self.task, self.model, moved, shapes)
+                    sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device), shapes)
         return sums
 
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:

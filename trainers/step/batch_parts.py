@@ -34,15 +34,16 @@ class BatchLoss(NamedTuple):
 class PartSteps:
     """The passes of one batch.
 
-    forward: gives a part's loss. backward: leaves a scalar's gradients. taking: each part's passes run inside it, with
-    whether it is the last one. parameters: theirs are the gradients.
+    forward: gives a part's loss. backward: leaves a scalar's gradients, and is told whether that is nothing (see
+    `trainers.task.loss.nothing_of`). taking: each part's passes run inside it, with whether it is the last one.
+    parameters: theirs are the gradients.
     """
 
     def __init__(
         self,
         task: Task,
         forward: Callable[[Batch], Loss],
-        backward: Callable[[Any], None],
+        backward: Callable[[Any, bool], None],
         taking: Callable[[bool], AbstractContextManager[Any]],
         parameters: Iterable[nn.Parameter],
     ) -> None:
@@ -62,7 +63,7 @@ class PartSteps:
             with self._taking(place == len(parts) - 1):
                 loss = self._forward(part)
                 adding = adding or self._adding(batch, parts, loss)
-                self._backward(adding.next(loss, place))
+                self._backward(*adding.next(loss, place))
         assert adding is not None
         return adding.loss
 
@@ -71,12 +72,13 @@ class PartSteps:
         with self._taking(True):
             loss = self._forward(batch)
             if loss.is_sum or loss.weight is None:
-                self._backward(loss.mean)
+                self._backward(loss.mean, False)
                 return BatchLoss(loss.mean.detach() / samples if loss.is_sum else loss.mean.detach(), samples)
             weight = loss.weight
             if isinstance(weight, Tensor) and weight.device.type == "cpu":
                 weight = float(weight)  # that of a device is not waited for: cross entropy of nothing has no gradients
-            self._backward(loss.mean if isinstance(weight, Tensor) or weight else nothing_of(loss.mean))
+            counts = isinstance(weight, Tensor) or weight > 0
+            self._backward(loss.mean if counts else nothing_of(loss.mean), not counts)
         return BatchLoss(loss.mean.detach(), weight)
 
     def _adding(self, batch: Batch, parts: Sequence[tuple[Batch, float]], first: Loss) -> _Shares | _Sums:
@@ -105,12 +107,13 @@ class _Shares:
         self._divisors, self._weight, self._samples = divisors, weight, samples
         self._terms: list[Tensor] = []
 
-    def next(self, loss: Loss, place: int) -> Tensor:
-        """Return what the backward pass of the part at a place begins with."""
+    def next(self, loss: Loss, place: int) -> tuple[Tensor, bool]:
+        """Return what the backward pass of the part at a place begins with, and whether that is nothing."""
         divisor = self._divisors[place]
-        term = nothing_of(loss.mean) if divisor == math.inf else loss.mean / divisor
+        counts = divisor < math.inf
+        term = loss.mean / divisor if counts else nothing_of(loss.mean)
         self._terms.append(term.detach())
-        return term
+        return term, not counts
 
     @property
     def loss(self) -> BatchLoss:
@@ -127,8 +130,11 @@ class _Sums:
         self._terms: list[Tensor] = []
         self._whole = 0.0
 
-    def next(self, loss: Loss, place: int) -> Tensor:
-        """Return what the backward pass of the part at a place begins with. Before the last, divide what is there."""
+    def next(self, loss: Loss, place: int) -> tuple[Tensor, bool]:
+        """Return what the backward pass of the part at a place begins with, and whether that is nothing.
+
+        Before the last one, divide the gradients that are there.
+        """
         if loss.weight is None:
             raise UnfitTask(
                 f"job {self._job}: the loss gives (mean, weight) for one part of a batch, and a mean alone for "
@@ -139,11 +145,11 @@ class _Sums:
         term = loss.mean * weight if weight else nothing_of(loss.mean)
         self._terms.append(term.detach())
         if place < self._parts - 1 or not self._whole:
-            return term
+            return term, not weight
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if gradients:
             torch._foreach_div_(gradients, self._whole)
-        return term / self._whole
+        return term / self._whole, not weight
 
     @property
     def loss(self) -> BatchLoss:

@@ -88,8 +88,11 @@ def cross_entropy_weight(
 
 
 def nothing_of(loss: Tensor) -> Tensor:
-    """Return zero, with zero gradients for all parameters that a loss depends on, though it may be NaN."""
-    waiting, seen, leaves = [loss.grad_fn], set(), list[Tensor]()
+    """Return zero, with zero gradients for all parameters that a loss depends on, though it may be NaN.
+
+    Their gradients come in another order than the loss's own.
+    """
+    waiting, seen, leaves = [loss.grad_fn], set[Any](), list[Tensor]()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -98,8 +101,8 @@ def nothing_of(loss: Tensor) -> Tensor:
         if (leaf := getattr(node, "variable", None)) is not None:
             leaves.append(leaf)
         waiting += [inner for inner, _ in node.next_functions]
-    parts = [leaf.flatten()[:0].sum() for leaf in leaves]
-    return torch.stack([part.to(loss.dtype) for part in parts]).sum() if parts else loss
+    parts = [leaf.flatten()[:0].sum().to(loss.dtype) for leaf in leaves]
+    return torch.stack(parts).sum() if parts else loss
 
 
 def check_countable(job: str, targets: Any, why: str, ignored: float | None = None) -> None:

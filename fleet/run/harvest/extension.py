@@ -87,8 +87,8 @@ def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[s
     if what := follows_run(job):
         raise HarvestError(
             f"job {job.name}: {what}, which had {job.stop.epochs} epochs: a longer run would have had other learning "
-            f"rates from its first step on, and what is trained stays as it is. Begin a job with stop: {{epochs: {epochs}}}, or "
-            "give the schedule a length in numbers, or one without an end, such as StepLR"
+            f"rates from its first step on, and what is trained stays as it is. Begin a job with stop: {{epochs: "
+            f"{epochs}}}, or give a job a schedule without an end, such as StepLR"
         )
     states = [update["schedule"] for update in saved.updates]
     by_epoch = job.schedule is not None and job.schedule.each == "epoch"
