@@ -105,11 +105,6 @@ class Trainer(Progress):
         """The task's optimizer, or the first of several."""
         return self.updates[0].optimizer
 
-    @property
-    def learns_order(self) -> bool:
-        """Whether the order in which gradients come is yet to be learnt, from the first update."""
-        return self.updates[0].layout.used is None
-
     def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> StepLosses:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
 

@@ -153,7 +153,7 @@ class DdpRank:
             with self._options.precision(self._device):
                 return tasks.loss_of(self._task, self._callable, part)
 
-        steps = PartSteps(self._task, forward, lambda loss, _: backward(loss), taking, self.model.parameters())
+        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters())
         loss = steps.run(batch, self._options.parts(batch))
         self._learn_layout(orders[-1])
         return loss

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -34,21 +34,20 @@ class BatchLoss(NamedTuple):
 class PartSteps:
     """The passes of one batch.
 
-    forward: gives a part's loss. backward: leaves a scalar's gradients, and is told whether that is nothing (see
-    `trainers.task.loss.nothing_of`). taking: each part's passes run inside it, with whether it is the last one.
-    parameters: theirs are the gradients.
+    forward: gives a part's loss. backward: leaves a scalar's gradients. taking: each part's passes run inside it, with
+    whether it is the last one. parameters: theirs are the gradients.
     """
 
     def __init__(
         self,
         task: Task,
         forward: Callable[[Batch], Loss],
-        backward: Callable[[Any, bool], None],
+        backward: Callable[[Any], None],
         taking: Callable[[bool], AbstractContextManager[Any]],
         parameters: Iterable[nn.Parameter],
     ) -> None:
         self._task, self._forward, self._backward = task, forward, backward
-        self._taking, self._parameters = taking, parameters
+        self._taking, self._parameters = taking, list(parameters)
 
     def run(self, batch: Batch, parts: Sequence[tuple[Batch, float]]) -> BatchLoss:
         """Leave the batch's gradients; return its loss.
@@ -63,7 +62,7 @@ class PartSteps:
             with self._taking(place == len(parts) - 1):
                 loss = self._forward(part)
                 adding = adding or self._adding(batch, parts, loss)
-                self._backward(*adding.next(loss, place))
+                self._leave(*adding.next(loss, place))
         assert adding is not None
         return adding.loss
 
@@ -72,14 +71,18 @@ class PartSteps:
         with self._taking(True):
             loss = self._forward(batch)
             if loss.is_sum or loss.weight is None:
-                self._backward(loss.mean, False)
+                self._backward(loss.mean)
                 return BatchLoss(loss.mean.detach() / samples if loss.is_sum else loss.mean.detach(), samples)
             weight = loss.weight
             if isinstance(weight, Tensor) and weight.device.type == "cpu":
                 weight = float(weight)  # that of a device is not waited for: cross entropy of nothing has no gradients
-            counts = isinstance(weight, Tensor) or weight > 0
-            self._backward(loss.mean if counts else nothing_of(loss.mean), not counts)
+            self._leave(loss.mean, isinstance(weight, Tensor) or weight > 0)
         return BatchLoss(loss.mean.detach(), weight)
+
+    def _leave(self, term: Any, counts: bool) -> None:
+        """Leave a part's gradients; zeros where nothing counts, as others may wait for them."""
+        with nullcontext() if counts else nothing_of(self._parameters):
+            self._backward(term)
 
     def _adding(self, batch: Batch, parts: Sequence[tuple[Batch, float]], first: Loss) -> _Shares | _Sums:
         """Return how the parts' losses are added up, by what that of the first one says."""
@@ -91,7 +94,7 @@ class PartSteps:
             return _Shares([divisor for _, divisor in parts], samples)
         known = [tasks.weight_of(self._task, part) for part, _ in parts]
         if any(weight is None for weight in known):
-            return _Sums(tasks.name_of(self._task), len(parts), list(self._parameters))
+            return _Sums(tasks.name_of(self._task), len(parts), self._parameters)
         weights = _numbers([weight for weight in known if weight is not None])
         whole = sum(weights)
         return _Shares([whole / weight if weight else math.inf for weight in weights], whole)
@@ -108,12 +111,12 @@ class _Shares:
         self._terms: list[Tensor] = []
 
     def next(self, loss: Loss, place: int) -> tuple[Tensor, bool]:
-        """Return what the backward pass of the part at a place begins with, and whether that is nothing."""
+        """Return what the backward pass of the part at a place begins with, and whether anything counts there."""
         divisor = self._divisors[place]
         counts = divisor < math.inf
-        term = loss.mean / divisor if counts else nothing_of(loss.mean)
-        self._terms.append(term.detach())
-        return term, not counts
+        term = loss.mean / divisor
+        self._terms.append(term.detach() if counts else torch.zeros_like(term))
+        return term, counts
 
     @property
     def loss(self) -> BatchLoss:
@@ -131,7 +134,7 @@ class _Sums:
         self._whole = 0.0
 
     def next(self, loss: Loss, place: int) -> tuple[Tensor, bool]:
-        """Return what the backward pass of the part at a place begins with, and whether that is nothing.
+        """Return what the backward pass of the part at a place begins with, and whether anything counts there.
 
         Before the last one, divide the gradients that are there.
         """
@@ -142,14 +145,14 @@ class _Sums:
             )
         weight = float(loss.weight)
         self._whole += weight
-        term = loss.mean * weight if weight else nothing_of(loss.mean)
-        self._terms.append(term.detach())
+        term = loss.mean * weight
+        self._terms.append(term.detach() if weight else torch.zeros_like(term))
         if place < self._parts - 1 or not self._whole:
-            return term, not weight
+            return term, weight > 0
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if gradients:
             torch._foreach_div_(gradients, self._whole)
-        return term / self._whole, not weight
+        return term / self._whole, weight > 0
 
     @property
     def loss(self) -> BatchLoss:

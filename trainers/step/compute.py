@@ -35,10 +35,6 @@ class Training(Protocol):
     def options(self) -> StepOptions:
         """What the task asks of the step."""
 
-    @property
-    def learns_order(self) -> bool:
-        """Whether the order in which gradients come is yet to be learnt."""
-
 
 class Compute(Protocol):
     """What fills the parameters' gradients for one batch of one virtual worker."""
@@ -65,12 +61,7 @@ class ForwardBackward:
             trainer.accumulating = not is_last
             yield
 
-        def passing(loss: Any, is_nothing: bool) -> None:
-            if is_nothing and not trainer.learns_order:  # they come in an order that nobody waits for
-                trainer.accumulating = True
-            backward(loss)
-
-        steps = PartSteps(trainer.task, forward, passing, taking, trainer.model.parameters())
+        steps = PartSteps(trainer.task, forward, backward, taking, trainer.model.parameters())
         return steps.run(batch, trainer.options.parts(batch))
 
     def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:

@@ -7,7 +7,8 @@ held-out set, have different divisors, a mean over samples of their means is ano
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -87,22 +88,15 @@ def cross_entropy_weight(
     return weights[torch.where(counts, targets, 0)].masked_fill(~counts, 0.0).sum()
 
 
-def nothing_of(loss: Tensor) -> Tensor:
-    """Return zero, with zero gradients for all parameters that a loss depends on, though it may be NaN.
-
-    Their gradients come in another order than the loss's own.
-    """
-    waiting, seen, leaves = [loss.grad_fn], set[Any](), list[Tensor]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            leaves.append(leaf)
-        waiting += [inner for inner, _ in node.next_functions]
-    parts = [leaf.flatten()[:0].sum().to(loss.dtype) for leaf in leaves]
-    return torch.stack(parts).sum() if parts else loss
+@contextmanager
+def nothing_of(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Let the gradients of a backward pass be zeros, in the order in which they come, though the loss may be NaN."""
+    handles = [each.register_hook(torch.zeros_like) for each in parameters if each.requires_grad]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def check_countable(job: str, targets: Any, why: str, ignored: float | None = None) -> None:
