@@ -186,9 +186,10 @@ def misfits(job: Job, length: Length) -> Iterator[str]:
     if job.schedule is None:
         return
     total = _total(job.schedule, length)
-    name, mend = job.schedule.name, _mend(job.schedule, length)
+    name = job.schedule.name
     if total is not None:
         key, steps = total
+        mend = _mend(job.schedule, length, steps)
         own, run = f"{name} with {key}: {steps} counts {length.unit}s", f"the run has {length}"
         if steps + 1 < length.left:
             yield f"{own}, and {run}: {_AFTER[name].format(steps=steps, unit=length.unit)}; {mend}"
@@ -199,7 +200,7 @@ def misfits(job: Job, length: Length) -> Iterator[str]:
     if gone is not None and gone < length.left / 2:
         yield (
             f"{name} counts {length.unit}s, and the run has {length}: from {length.unit} {gone} on the learning rate "
-            f"is less than {_GONE:g} of what it was; {mend}"
+            f"is less than {_GONE:g} of what it was; {_mend(job.schedule, length, gone)}"
         )
 
 
@@ -211,10 +212,10 @@ _AFTER = {
 _TOTALS = {_COSINE: "T_max", _FALLING: "total_iters", _CYCLE: "total_steps"}
 
 
-def _mend(schedule: Schedule, length: Length) -> str:
-    by_epoch = (
-        "each: epoch, if it is meant to count epochs" if length.unit == "step" and (length.steps or 0) > 1 else ""
-    )
+def _mend(schedule: Schedule, length: Length, said: int) -> str:
+    """What to write where a schedule says so many units."""
+    may_mean_epochs = length.unit == "step" and (length.steps or 0) > 1 and said <= 2 * length.epochs
+    by_epoch = "each: epoch, if it is meant to count epochs" if may_mean_epochs else ""
     run = f"{_TOTALS[schedule.name]}: run" if schedule.name in _TOTALS else ""
     return "write " + (" or ".join(filter(None, (run, by_epoch))) or "numbers for so long a run")
 
