@@ -18,7 +18,7 @@ from fleet.spec.losses import loss_arguments
 from fleet.spec.metrics import named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
-from fleet.spec.schedules import Length, with_run
+from fleet.spec.run_length import Length, with_run
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.repeatable.process_settings import settings_kept

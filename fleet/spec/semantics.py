@@ -10,7 +10,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 from fleet.spec.profile_files import profile_files
-from fleet.spec.schedules import Length, misfits, too_short
+from fleet.spec.run_length import Length, misfits, too_short
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 """What trainers may train on: `auto`, or a kind of device as torch names it."""

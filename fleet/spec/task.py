@@ -17,7 +17,7 @@ from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.losses import JobLoss
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
-from fleet.spec.schedules import Length, follows_run, with_run
+from fleet.spec.run_length import Length, follows_run, with_run
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import built_schedule, named_optimizer, schedule_of
 from trainers.repeatable.process_settings import settings_kept

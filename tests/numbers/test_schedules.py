@@ -12,7 +12,7 @@ from benchmarks.numbered.schedules import length_bars, rate_bars
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.extension import _check_schedules
 from fleet.spec import Job, SpecError, SpecTask, check, loads, results_mapping
-from fleet.spec.schedules import Length, follows_run, misfits
+from fleet.spec.run_length import Length, follows_run, misfits
 from fleet.spec.semantics import schedule_notes
 from tests.run.support import parts
 from trainers import Group, Trainer

@@ -11,7 +11,7 @@ from fleet.run.harvest.members import Member, read_members
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
-from fleet.spec.schedules import follows_run
+from fleet.spec.run_length import follows_run
 from preprocess.files.reading import read_json
 from trainers import Checkpoint, Stop, converged, latest_good
 

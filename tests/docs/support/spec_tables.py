@@ -24,9 +24,9 @@ from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
 from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
+from fleet.spec.schedules import Schedule, WarmUp
 from fleet.spec.search import Budget, SearchSpec
 from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
-from fleet.spec.schedules import Schedule, WarmUp
 from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
 from fleet.spec.stopping import Stopping
