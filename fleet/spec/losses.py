@@ -48,6 +48,7 @@ class JobLoss:
         found = named_loss(self._name)
         self._arguments = loss_arguments(found, job.loss.arguments if job.loss else {})
         self._kind = _kind(found, self._name) if _is_torchs(found) else ""
+        self._host_weights: Any = self._arguments.get("weight")  # stay there, whatever device the others go to
         self._is_made = inspect.isclass(found)
         self.function: Callable[..., Any] = found(**self._arguments) if self._is_made else found
         reduction = self._arguments.get("reduction", "mean")
@@ -72,7 +73,7 @@ class JobLoss:
         if self._kind in _ENTROPIES:
             weights, ignored = self._arguments.get("weight"), self._arguments.get("ignore_index", IGNORED)
             if isinstance(weights, Tensor) and not targets.is_floating_point():
-                weights = weights.to(targets.device)
+                weights = self._host_weights if targets.device.type == "cpu" else weights.to(targets.device)
             return cross_entropy_weight(targets, ignored, weights)
         by_sample = self._kind in _BY_SAMPLE or self._arguments.get("reduction") == "batchmean"
         return len(targets) if by_sample else targets.numel()

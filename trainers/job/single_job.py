@@ -132,8 +132,6 @@ class SingleJob:
             self._step()
             if trainer.step_in_epoch == self._plan.steps_per_epoch:
                 self._end_epoch()
-        trainer.settle()
-        trainer.check_finite()
         return True
 
     @property

@@ -33,6 +33,7 @@ from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
+from trainers.step.batch_parts import known_weights
 from trainers.step.compiled import compile_model
 from trainers.step.compute import Compute, ForwardBackward, backward
 from trainers.step.finite import FiniteWeights
@@ -40,6 +41,7 @@ from trainers.step.losses import StepLosses, with_losses_read
 from trainers.step.update import TurnResult, Update
 from trainers.step.virtual_worker import VirtualWorker, house
 from trainers.task import task as tasks
+from trainers.task.loss import Weight
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
@@ -55,6 +57,7 @@ class Trainer(Progress):
     workers: this member's virtual workers, in rank order.
     adder_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
+    weights: of these parts, as far as their targets tell what their losses divide by.
     computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
     """
 
@@ -79,7 +82,7 @@ class Trainer(Progress):
         self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
-        self.accumulating = False
+        self.accumulating, self.weights = False, list[Weight | None]()
         seed_everything(self.seed)
         self.model = tasks.model_of(task).to(self.device)
         self._compiler = compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
@@ -367,7 +370,9 @@ class Trainer(Progress):
         """Return a worker's batch on the device, under its random state."""
         if self.step_in_epoch == 0:
             worker.open_loader()
-        return tasks.move(batch() if callable(batch) else batch, self.device)
+        found = batch() if callable(batch) else batch
+        self.weights = known_weights(self.task, found, self.options)
+        return tasks.move(found, self.device)
 
     def _finish(self, reduction: Reduction) -> None:
         """Wait for the sums over all virtual workers' gradients."""

@@ -24,14 +24,14 @@ from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
-from trainers.step.batch_parts import BatchLoss, PartSteps
+from trainers.step.batch_parts import BatchLoss, PartSteps, known_weights
 from trainers.step.compiled import compile_model
 from trainers.step.compute import backward
 from trainers.step.finite import FiniteWeights
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.batch_schedule import as_lists, learning_rates_times
-from trainers.task.loss import Loss
+from trainers.task.loss import Loss, Weight
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Rule, rules_of
 from trainers.task.step_options import StepOptions
@@ -149,12 +149,12 @@ class DdpRank:
                 yield
             orders.append(order)
 
-        def forward(part: Batch) -> Loss:
+        def forward(part: Batch, weight: Weight | None) -> Loss:
             with self._options.precision(self._device):
-                return tasks.loss_of(self._task, self._callable, part)
+                return tasks.weighed_loss_of(self._task, self._callable, part, weight)
 
         steps = PartSteps(self._task, forward, backward, taking, self.model.parameters())
-        loss = steps.run(batch, self._options.parts(batch))
+        loss = steps.run(batch, self._options.parts(batch), known_weights(self._task, batch, self._options))
         self._learn_layout(orders[-1])
         return loss
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from trainers.task import task as tasks
 from trainers.task.loss import Loss, Weight, nothing_of
+from trainers.task.step_options import StepOptions
 from trainers.task.task import Batch, Task
 from trainers.task.unfit_task import UnfitTask
 
@@ -24,24 +25,36 @@ from trainers.task.unfit_task import UnfitTask
 class BatchLoss(NamedTuple):
     """The loss of a batch.
 
-    mean: of all that counts. weight: what it was divided by; on a device it may be a tensor that nobody has waited for.
+    mean: of all that counts. weight: what it was divided by; a tensor where a device has it, which nobody waits for.
     """
 
     mean: Tensor
     weight: Weight
 
 
+def known_weights(task: Task, batch: Batch, options: StepOptions) -> list[Weight | None]:
+    """Return what the means of a batch's parts are divided by, as far as their targets tell it.
+
+    To be asked before the batch goes to a device. Of parts that are there already, the device is waited for; that of a
+    whole batch stays there.
+    """
+    found = [tasks.weight_of(task, part) for part, _ in options.parts(batch)]
+    if len(found) == 1 and isinstance(found[0], Tensor) and found[0].device.type != "cpu":
+        return found
+    return [None if weight is None else float(weight) for weight in found]
+
+
 class PartSteps:
     """The passes of one batch.
 
-    forward: gives a part's loss. backward: leaves a scalar's gradients. taking: each part's passes run inside it, with
-    whether it is the last one. parameters: theirs are the gradients.
+    forward: gives the loss of a part whose weight is known or not. backward: leaves a scalar's gradients. taking: each
+    part's passes run inside it, with whether it is the last one. parameters: theirs are the gradients.
     """
 
     def __init__(
         self,
         task: Task,
-        forward: Callable[[Batch], Loss],
+        forward: Callable[[Batch, Weight | None], Loss],
         backward: Callable[[Any], None],
         taking: Callable[[bool], AbstractContextManager[Any]],
         parameters: Iterable[nn.Parameter],
@@ -49,33 +62,31 @@ class PartSteps:
         self._task, self._forward, self._backward = task, forward, backward
         self._taking, self._parameters = taking, list(parameters)
 
-    def run(self, batch: Batch, parts: Sequence[tuple[Batch, float]]) -> BatchLoss:
+    def run(self, batch: Batch, parts: Sequence[tuple[Batch, float]], weights: Sequence[Weight | None]) -> BatchLoss:
         """Leave the batch's gradients; return its loss.
 
-        parts: as `trainers.task.step_options.StepOptions.parts` gives them. UnfitTask if the loss does not say what it
-        was divided by, and samples cannot be counted instead.
+        parts: as `trainers.task.step_options.StepOptions.parts` gives them. weights: see `known_weights`. UnfitTask if
+        the loss does not say what it was divided by, and samples cannot be counted instead.
         """
         if len(parts) == 1:
-            return self._whole(batch)
+            return self._whole(batch, weights[0])
         adding: _Shares | _Sums | None = None
         for place, (part, _) in enumerate(parts):
             with self._taking(place == len(parts) - 1):
-                loss = self._forward(part)
-                adding = adding or self._adding(batch, parts, loss)
+                loss = self._forward(part, weights[place])
+                adding = adding or self._adding(batch, parts, loss, weights)
                 self._leave(*adding.next(loss, place))
         assert adding is not None
         return adding.loss
 
-    def _whole(self, batch: Batch) -> BatchLoss:
+    def _whole(self, batch: Batch, known: Weight | None) -> BatchLoss:
         samples = tasks.samples_in(batch)
         with self._taking(True):
-            loss = self._forward(batch)
+            loss = self._forward(batch, known)
             if loss.is_sum or loss.weight is None:
                 self._backward(loss.mean)
                 return BatchLoss(loss.mean.detach() / samples if loss.is_sum else loss.mean.detach(), samples)
             weight = loss.weight
-            if isinstance(weight, Tensor) and weight.device.type == "cpu":
-                weight = float(weight)  # that of a device is not waited for: cross entropy of nothing has no gradients
             self._leave(loss.mean, isinstance(weight, Tensor) or weight > 0)
         return BatchLoss(loss.mean.detach(), weight)
 
@@ -84,7 +95,9 @@ class PartSteps:
         with nullcontext() if counts else nothing_of(self._parameters):
             self._backward(term)
 
-    def _adding(self, batch: Batch, parts: Sequence[tuple[Batch, float]], first: Loss) -> _Shares | _Sums:
+    def _adding(
+        self, batch: Batch, parts: Sequence[tuple[Batch, float]], first: Loss, known: Sequence[Weight | None]
+    ) -> _Shares | _Sums:
         """Return how the parts' losses are added up, by what that of the first one says."""
         samples = tasks.samples_in(batch)
         if first.is_sum:
@@ -92,10 +105,9 @@ class PartSteps:
         if first.weight is None:
             tasks.check_weighed(self._task, first, batch, f"accumulate: {len(parts)}")
             return _Shares([divisor for _, divisor in parts], samples)
-        known = [tasks.weight_of(self._task, part) for part, _ in parts]
-        if any(weight is None for weight in known):
+        weights = [float(weight) for weight in known if weight is not None]
+        if len(weights) < len(parts):
             return _Sums(tasks.name_of(self._task), len(parts), self._parameters)
-        weights = _numbers([weight for weight in known if weight is not None])
         whole = sum(weights)
         return _Shares([whole / weight if weight else math.inf for weight in weights], whole)
 
@@ -106,7 +118,7 @@ class _Shares:
     divisors: infinite where nothing counts. weight: of the whole. samples: what a sum is told a mean of.
     """
 
-    def __init__(self, divisors: Sequence[float], weight: Weight, samples: int = 1) -> None:
+    def __init__(self, divisors: Sequence[float], weight: float, samples: int = 1) -> None:
         self._divisors, self._weight, self._samples = divisors, weight, samples
         self._terms: list[Tensor] = []
 
@@ -159,9 +171,3 @@ class _Sums:
         """The whole batch's."""
         total = torch.stack(self._terms).sum()
         return BatchLoss(total / self._whole if self._whole else total, self._whole)
-
-
-def _numbers(weights: Sequence[Weight]) -> list[float]:
-    """Return weights as numbers; a device is waited for once."""
-    tensors = [weight for weight in weights if isinstance(weight, Tensor)]
-    return torch.stack(tensors).tolist() if len(tensors) == len(weights) else [float(weight) for weight in weights]

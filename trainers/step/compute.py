@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainers.step.batch_parts import BatchLoss, PartSteps
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
-from trainers.task.loss import Loss
+from trainers.task.loss import Loss, Weight
 from trainers.task.parts import Phase, phases_of
 from trainers.task.step_options import StepOptions
 from trainers.task.task import Batch, Task
@@ -30,6 +30,7 @@ class Training(Protocol):
     device: torch.device
     epoch: int
     accumulating: bool
+    weights: Sequence[Weight | None]
 
     @property
     def options(self) -> StepOptions:
@@ -52,9 +53,9 @@ class ForwardBackward:
     def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss:
         """Run forward and backward, part by part; return the loss."""
 
-        def forward(part: Batch) -> Loss:
+        def forward(part: Batch, weight: Weight | None) -> Loss:
             with trainer.options.precision(trainer.device):
-                return tasks.loss_of(trainer.task, trainer.model, part)
+                return tasks.weighed_loss_of(trainer.task, trainer.model, part, weight)
 
         @contextmanager
         def taking(is_last: bool) -> Iterator[None]:
@@ -62,7 +63,7 @@ class ForwardBackward:
             yield
 
         steps = PartSteps(trainer.task, forward, backward, taking, trainer.model.parameters())
-        return steps.run(batch, trainer.options.parts(batch))
+        return steps.run(batch, trainer.options.parts(batch), trainer.weights)
 
     def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""

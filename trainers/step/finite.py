@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor, nn
 
-from trainers.step.losses import Diverged
+from trainers.step.losses import Diverged, copied
 
 
 class FiniteWeights:
@@ -50,6 +49,6 @@ def _unfit(tensors: Mapping[str, Tensor]) -> list[str]:
     floating = {name: each.detach() for name, each in known.items() if each.is_floating_point() and each.numel()}
     for device in {each.device for each in floating.values() if each.device.type != "meta"}:
         names = [name for name, each in floating.items() if each.device == device]
-        fit = torch.stack([floating[name].isfinite().all() for name in names]).tolist()
+        fit = copied([floating[name].isfinite().all() for name in names])()
         found += [name for name, is_fit in zip(names, fit) if not is_fit]
     return found

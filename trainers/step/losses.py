@@ -24,7 +24,7 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
 
     place: the step, for the error.
     """
-    values = _counted(_copied([turn.loss for turn in turns])(), _copied([turn.samples for turn in turns])())
+    values = _counted(copied([turn.loss for turn in turns])(), copied([turn.samples for turn in turns])())
     _check(job, values, first, place)
     return [turn.with_loss(value) for turn, value in zip(turns, values)]
 
@@ -37,8 +37,8 @@ class StepLosses(Sequence[float]):
 
     def __init__(self, job: str, turns: Sequence[TurnResult], workers: Sequence[VirtualWorker], place: str) -> None:
         self._job, self._workers, self._place = job, list(workers), place
-        self._read: Callable[[], list[float]] | None = _copied([turn.loss for turn in turns])
-        self._samples = _copied([turn.samples for turn in turns])
+        self._read: Callable[[], list[float]] | None = copied([turn.loss for turn in turns])
+        self._samples = copied([turn.samples for turn in turns])
         self._first = 0.0
         self._sums: list[float] = []
 
@@ -71,7 +71,7 @@ class StepLosses(Sequence[float]):
         return self._first
 
 
-def _copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
+def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
     """Begin to copy losses, or what they were divided by, to the host; return what waits for them."""
     tensors = [loss for loss in losses if isinstance(loss, Tensor)]
     if not tensors or len(tensors) < len(losses) or tensors[0].device.type == "cpu":

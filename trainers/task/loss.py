@@ -84,7 +84,7 @@ def cross_entropy_weight(
         return targets.numel() / (classes or (targets.shape[1] if targets.dim() > 1 else targets.shape[0]))
     counts = targets != ignored
     if weights is None:
-        return counts.sum()
+        return counts.sum(dtype=torch.float32) if targets.device.type != "cpu" else counts.sum()
     return weights[torch.where(counts, targets, 0)].masked_fill(~counts, 0.0).sum()
 
 

@@ -93,10 +93,15 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> Loss:
 
     UnfitTask if the task's loss says that it was divided by what is no number from 0 on.
     """
+    return weighed_loss_of(task, model, batch, weight_of(task, batch))
+
+
+def weighed_loss_of(task: Task, model: nn.Module, batch: Batch, weight: Weight | None) -> Loss:
+    """Return the same where `weight_of` has been asked before the batch went to a device."""
     if not hasattr(task, "loss"):
-        return Loss(functional.cross_entropy(model(batch[0]), batch[1]), weight_of(task, batch))
+        return Loss(functional.cross_entropy(model(batch[0]), batch[1]), weight)
     is_sum = bool(getattr(task, "loss_is_sum", False))
-    return loss_given(name_of(task), task.loss(model, batch), weight_of(task, batch), is_sum)
+    return loss_given(name_of(task), task.loss(model, batch), weight, is_sum)
 
 
 def weight_of(task: Task, batch: Batch) -> Weight | None:

@@ -98,8 +98,8 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
         _check_alike(what, kind, own, theirs)
         for name, tensor in own.items():
             tensor.copy_(theirs[name])
-    if (name := finite.first_unfit(model)) is not None:
-        text = f"{what}: {name} holds NaN or infinite values, as the network had diverged"
+    if (unfit := finite.first_unfit(model)) is not None:
+        text = f"{what}: {unfit} holds NaN or infinite values, as the network had diverged"
         raise HarvestError(f"{text}; train it with a lower learning rate, or name other networks")
     attributes, own = PlainAttributes(model, frozenset()), first.get("attributes", {})
     attributes.give({name: value for name, value in own.items() if not is_shared(name)})
