@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ class Training(Protocol):
     device: torch.device
     epoch: int
     accumulating: bool
-    weights: Sequence[Weight | None]
+    weights: list[Weight | None]
 
     @property
     def options(self) -> StepOptions:
