@@ -127,9 +127,10 @@ def column_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets.reshape(-1))
 
 
-def rare_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy that cares for the second class alone."""
-    return nn.functional.cross_entropy(outputs, targets, weight=torch.tensor([0.02, 1.0]))
+def rare_loss(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross entropy that cares for the second class alone, and what it divides by."""
+    weight = torch.tensor([0.02, 1.0])
+    return nn.functional.cross_entropy(outputs, targets, weight=weight), weight[targets].sum()
 
 
 def found(outputs: Tensor, targets: Tensor) -> tuple[float, float]:

@@ -92,6 +92,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
             "a run learns better ones as it trains, `fleet profile` measures"
         )
     parts += plan.orders
+    parts += [f"schedule: {text}" for text in plan.schedules]
     parts += plan.made
     memory = list(plan.shared_memory.items())
     parts += [f"shared memory of node {node}: {readable_bytes(size)}" for node, size in memory[:_MOST_NODES]]

@@ -139,8 +139,8 @@ def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBy
     batch = move(largest_collated(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
     with FlopCounterMode(display=False) as counter, seen, hooks:
-        losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [loss_of(task, model, batch)]
-        for loss in losses:
+        parts = (loss for _, loss in task.step(model, batch)) if is_parted(task) else None
+        for loss in parts or [loss_of(task, model, batch).mean]:
             backward(loss)
     return float(counter.get_total_flops())
 

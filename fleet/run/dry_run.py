@@ -17,6 +17,7 @@ from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
+from fleet.run.input_checks import lengths_of
 from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.mixed_kinds import stays_on_one
 from fleet.run.more_workers import MoreWorkers, more_workers
@@ -29,6 +30,7 @@ from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.own_part import part_in_words
+from fleet.spec.semantics import schedule_notes
 from preprocess import shared_memory_available
 
 
@@ -106,6 +108,7 @@ class DryRun:
         problems: this machine's problems, which another one may not have.
         orders: a sentence on each data set whose order goes by blocks.
         search: sentences on the search, whose first trials are planned with the jobs.
+        schedules: sentences on learning-rate schedules that are not as long as their runs.
     """
 
     spec: EnsembleSpec
@@ -121,6 +124,7 @@ class DryRun:
     orders: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
     broken: tuple[ServiceWindow, ...] = ()
+    schedules: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -166,6 +170,7 @@ class DryRun:
             "problems": list(self.problems),
             "orders": list(self.orders),
             "search": list(self.search),
+            "schedules": list(self.schedules),
         }
 
 
@@ -180,6 +185,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
+    own = {job.name for job in spec.jobs}
     searched, spec = tuple(described_search(spec)), with_first_trials(spec)
     asked, members = spec.resources, 1 if asked_device(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
@@ -211,6 +217,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
         orders,
         searched,
         told.outcome.broken,
+        schedule_notes(spec.with_jobs(tuple(job for job in spec.jobs if job.name in own)), lengths_of(ready.runtime)),
     )
 
 

@@ -46,14 +46,18 @@ def check_input(runtime: Runtime, cluster: ClusterMap, datasets: Mapping[str, Da
 
 def check_against_data(runtime: Runtime, datasets: Mapping[str, Dataset]) -> None:
     """Check the spec with its data, which are open; SpecError with all that is wrong."""
-    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
     problems = (
-        *check(runtime.spec, lengths), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
+        *check(runtime.spec, lengths_of(runtime)), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
         *lending_problems(runtime),
     )  # fmt: skip
     problems = problems or tuple(metric_problems(runtime, datasets))
     if problems:
         raise SpecError(in_order(problems))
+
+
+def lengths_of(runtime: Runtime) -> dict[str, tuple[int, int | None]]:
+    """Samples of each data set, by data key: to train on, and held out, where there are any."""
+    return {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
 
 
 def _own_data_problems(runtime: Runtime) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ _NO_RESULT = frozenset(
 )  # of a job: they decide when it trains, not what comes out
 _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
-_LATER_IN_JOBS = (*STEP_OPTIONS, *OWN_SAMPLES, "memory_format", "batch", "evaluation_batch_size")
+_LATER_IN_JOBS = (*STEP_OPTIONS, *OWN_SAMPLES, "memory_format", "batch", "evaluation_batch_size", "warm_up")
 """Keys of jobs that were none when the first runs were made."""
 
 
@@ -58,13 +58,14 @@ def _counts(key: str, value: Any) -> bool:
 
 
 def _told(key: str, value: Any) -> Any:
-    """The value of a job's key, as it was told when such keys were first written.
+    """The value of a job's key, without the defaults of keys inside it that came later than itself.
 
-    How much a batch may change at once was no key when the first of them changed. Which direction of a metric is better
-    changes nothing that is measured.
+    Which direction of a metric is better changes nothing that is measured.
     """
     if key == "metrics":
         return [entry for each in value if (entry := _measured(each)) is not None]
+    if key == "schedule" and value is not None:
+        return {inner: told for inner, told in value.items() if (inner, told) != ("each", "step")}
     if key != "batch":
         return value
     return {inner: told for inner, told in value.items() if inner != "growth" or told is not None}

@@ -9,9 +9,10 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, 
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changing_batch import ChangingBatch
-from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
+from fleet.spec.largest_batch import LargestBatch, SizeOrLargest, refuse_together
 from fleet.spec.metrics import JobMetrics, declare_alone
 from fleet.spec.moments import EXAMPLE, Due
+from fleet.spec.schedules import Schedule, WarmUp, check_unit
 from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
 from fleet.spec.values import (
@@ -39,7 +40,7 @@ NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
 NEEDED_WITH_MODEL = ("data", "optimizer")
 STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
-NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
+NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
 
 
 class Job(Section):
@@ -97,11 +98,17 @@ class Job(Section):
         description="A name in `torch.optim` or `module:Name`. Needed with `model`.",
         examples=[{"name": "SGD", "arguments": {"lr": 0.05, "momentum": 0.9}}],
     )
-    schedule: Named | None = Field(
+    schedule: Schedule | None = Field(
         default=None,
-        description="A name in `torch.optim.lr_scheduler` or `module:Name`, stepped once a step; null: a constant "
-        "learning rate.",
-        examples=[{"name": "CosineAnnealingLR", "arguments": {"T_max": 500}}],
+        description="A name in `torch.optim.lr_scheduler` or `module:Name`, stepped once a step, or with `each: epoch` "
+        "once an epoch; null: a constant learning rate.",
+        examples=[{"name": "CosineAnnealingLR", "each": "epoch", "arguments": {"T_max": "run"}}],
+    )
+    warm_up: WarmUp | None = Field(
+        default=None,
+        description="How long the learning rate rises before the schedule begins: so many `epochs`, `steps` or a "
+        "`fraction` of the run; null: it does not.",
+        examples=[{"epochs": 1}],
     )
     loss: Named | None = Field(
         default=None,
@@ -236,7 +243,7 @@ class Job(Section):
         if not isinstance(values, Mapping):
             return handler(values)
         auto, largest = values.get("virtual_workers") == AUTO, LargestBatch.of(values.get("batch_size"))
-        _refuse_together(values, auto, largest is not None)
+        refuse_together(values, auto, largest is not None)
         least = values.get("minimum_devices")
         workers = max(1, least) if type(least) is int else 1
         stand_ins = ({"virtual_workers": workers} if auto else {}) | (
@@ -309,6 +316,11 @@ class Job(Section):
         return self
 
     @model_validator(mode="after")
+    def _warms_up_in_units(self) -> Job:
+        check_unit(self.schedule, self.warm_up)
+        return self
+
+    @model_validator(mode="after")
     def _one_of_the_folds(self) -> Job:
         if self.fold is not None and (self.folds is None or self.fold >= self.folds):
             mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
@@ -364,26 +376,6 @@ class Job(Section):
                 {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
             )
         return self
-
-
-def _refuse_together(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
-    """Raise PydanticCustomError if more than one thing would choose the job's batch."""
-    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
-        raise PydanticCustomError(
-            "chosen_with_batches",
-            "{what} and a batch that the policy chooses exclude each other",
-            {
-                "what": "virtual_workers: auto" if auto else "batch_size: largest",
-                "mend": f"give {'virtual_workers' if auto else 'batch_size'} a number; `fleet plan` without the range "
-                "says which would do",
-            },
-        )
-    if auto and largest:
-        raise PydanticCustomError(
-            "both_chosen",
-            "virtual_workers: auto and batch_size: largest exclude each other",
-            {"mend": "give one of them a number: how many workers are enough depends on the batch"},
-        )
 
 
 def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

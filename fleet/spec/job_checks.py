@@ -14,9 +14,11 @@ from torch import nn
 
 from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
+from fleet.spec.losses import loss_arguments
 from fleet.spec.metrics import NamedMetric, named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.run_length import Length, with_run
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.repeatable.process_settings import settings_kept
@@ -72,7 +74,11 @@ class Inspection:
             self.modules(("model", "name"), job.model.name, model)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
         optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
-        self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
+        schedule = job.schedule
+        if schedule is not None:
+            length = Length.of(job, None).left
+            schedule = schedule.model_copy(update={"arguments": with_run(schedule.arguments, length)})
+        self.built("schedule", schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:
             self.loss(job.loss)
         for number, entry in enumerate(job.metrics):
@@ -131,7 +137,7 @@ class Inspection:
         found = self.found(("loss", "name"), named.name, named_loss)
         made = isinstance(found, type)
         if found is not None and self.fits("loss", named, found, positional=0 if made else 2) and made:
-            self.called("loss", named, lambda: found(**named.arguments), found, object)
+            self.called("loss", named, lambda: found(**loss_arguments(found, named.arguments)), found, object)
 
     def built(self, key: str, named: Named | None, look_up: Callable[[str], Any], kind: type, *first: Any) -> Any:
         """What a name of the job builds with ``first`` and its arguments; None if nothing, or another kind."""

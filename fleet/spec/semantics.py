@@ -12,6 +12,7 @@ from fleet.spec.job import Job
 from fleet.spec.metrics import metric_name
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 from fleet.spec.profile_files import profile_files
+from fleet.spec.run_length import Length, misfits, too_short
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 """What trainers may train on: `auto`, or a kind of device as torch names it."""
@@ -53,6 +54,21 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
             problems += _link_problems(whole, position, job, lengths or {})
         problems += best_problems(whole)
     return in_order(problems)
+
+
+def schedule_notes(spec: EnsembleSpec, lengths: Lengths) -> tuple[str, ...]:
+    """Sentences on jobs, and likely trials, whose learning-rate schedules are not as long as their runs.
+
+    Args:
+        lengths: see `check`.
+    """
+    from fleet.spec.search_checks import with_likely_trials
+
+    own, told = {job.name for job in spec.jobs}, dict[str, str]()
+    for job in with_likely_trials(spec).jobs:
+        for text in misfits(job, Length.of(job, _own_length(job, _length_of(job, lengths)))):
+            told.setdefault(text, f"job {job.name}" if job.name in own else f"trials such as {job.name}")
+    return tuple(f"{who}: {text}" for text, who in told.items())
 
 
 def _length_of(job: Job, lengths: Lengths) -> int | None:
@@ -202,6 +218,9 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
     least = job.virtual_workers if job.largest_batch else job.global_batch
     if length and least > length:
         yield _batch_problem(spec, base, job, length)
+    if not (job.auto_workers or job.largest_batch or job.batch_range):  # the batch is yet to be chosen
+        for inner, value, rule, mend in too_short(job, Length.of(job, length)):
+            yield spec.origins.problem(base + inner, value, rule, mend=mend)
     if job.compile is not None and spec.determinism.pinned_to is not None:
         rule = "torch.compile makes kernels for the device at hand, and D2 wants those that all kinds of devices have"
         yield spec.origins.problem(

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 from fleet.spec.collating import collate_of
 from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
+from fleet.spec.losses import DEFAULT_LOSS, JobLoss
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
+from fleet.spec.run_length import Length, follows_run, with_run
 from fleet.spec.sections import Data
-from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
+from fleet.spec.torch_names import built_schedule, named_optimizer, schedule_of
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.loss import IGNORED, Weight
 from trainers.task.metrics import Metric
-from trainers.task.readings import IGNORED, Form, Kind
+from trainers.task.readings import Form, Kind
 from trainers.task.task import Batch, Sums, metric_objects, states_of
+from trainers.task.unfit_task import UnfitTask
 
-DEFAULT_LOSS = "cross_entropy"
 _AS_WRITTEN = (
     "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
 )  # fmt: skip
@@ -36,7 +40,6 @@ _KINDS: Mapping[str, Kind] = {
 }
 """What losses of torch classify."""
 _OF_PROBABILITIES = frozenset({"binary_cross_entropy", "BCELoss"})
-_BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 
 
 class SpecTask:
@@ -48,6 +51,8 @@ class SpecTask:
         evaluation_batch_size: held-out samples that are evaluated together; None: as many as in a step.
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
+        samples: gives how many it trains on in an epoch; None: nobody has said.
+        evaluates_in_parts: whether held-out samples are known to be several batches.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
         largest_sample: gives a sample as large as any, where samples are packed; the class's own, or the runtime's.
     """
@@ -70,7 +75,8 @@ class SpecTask:
         self.evaluation_batch_size, self.batch_schedule = job.evaluation_batch_size, batches
         if batches is not None:
             self.batch_size = batches.own
-        self._job, self._data = job, data
+        self._job, self._data, self.evaluates_in_parts = job, data, False
+        self.samples: Callable[[], int] | None = None
         self._prepare = InputPreparation(data.normalise if data else None)
         with settings_kept():
             self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
@@ -93,8 +99,8 @@ class SpecTask:
             self._model = resolve(job.model.name) if job.model else None  # now: modules may seed when they are imported
             self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
             self._schedule = schedule_of(job.schedule.name) if job.schedule else None
-            self._loss = loss_function(job)
-            self.metric_objects: Mapping[str, Metric] = metrics_of(job, data, self._loss)
+            self._loss = JobLoss(job)
+            self.metric_objects: Mapping[str, Metric] = metrics_of(job, data, self._loss.function)
             if self._user is not None:
                 self.metric_objects = metric_objects(self._user)
         self._last: tuple[weakref.ref[Any], weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
@@ -114,7 +120,7 @@ class SpecTask:
         if self._user is not None:
             return {"task": self._user}
         more = {"optimizer": self._optimizer, "schedule": self._schedule}
-        return {"loss": self._loss, **{what: code for what, code in more.items() if code is not None}}
+        return {"loss": self._loss.function, **{what: code for what, code in more.items() if code is not None}}
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer over all parameters of the model."""
@@ -124,12 +130,45 @@ class SpecTask:
         return self._optimizer(model.parameters(), **self._job.optimizer.arguments)  # type: ignore[no-any-return]
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-        """Build the learning-rate schedule, which is stepped once a step; None for a constant rate."""
+        """Build the learning-rate schedule; None for a constant rate.
+
+        Raises:
+            ValueError: it is as long as the run, and nobody has said how many samples an epoch has.
+            UnfitTask: it raises before the run is over.
+        """
+        made: Any
         if self._user is not None:
-            return self._user.scheduler(optimizer) if hasattr(self._user, "scheduler") else None
-        if self._schedule is None or self._job.schedule is None:
-            return None
-        return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
+            made = self._user.scheduler(optimizer) if hasattr(self._user, "scheduler") else None
+        else:
+            length, asked, warm_up = self.length, self._job.schedule, self._job.warm_up
+            if not length.is_known and (follows_run(self._job) or warm_up is not None):
+                raise ValueError(f"job {self.name}: how long its schedule is, is known once its data are open")
+            arguments = with_run(asked.arguments, length.left) if asked is not None else {}
+            factor = 1.0 if warm_up is None else warm_up.start_factor
+            made = built_schedule(optimizer, self._schedule, arguments, length.warm_up, factor)
+        self._hold_length(made)
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def length(self) -> Length:
+        """How long the job trains, in the unit that its schedule counts."""
+        return Length.of(self._job, None if self.samples is None else self.samples(), self.batch_size)
+
+    @property
+    def schedule_each(self) -> str:
+        """Whether the schedule is stepped once a "step" or once an "epoch"."""
+        if self._user is not None:
+            return str(getattr(self._user, "schedule_each", "step"))
+        return "step" if self._job.schedule is None else self._job.schedule.each
+
+    def _hold_length(self, made: Any) -> None:
+        """Raise UnfitTask if a schedule raises before the run is over: of a task class, nobody knows earlier."""
+        length = replace(self.length, unit=self.schedule_each)
+        if isinstance(made, OneCycleLR) and length.is_known and made.total_steps < length.left:
+            raise UnfitTask(
+                f"job {self.name}: its OneCycleLR raises an error after {made.total_steps} {length.unit}s, and the run "
+                f"has {length}; make it as long"
+            )
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         yield from self._user.step(model, self.prepared(batch))
@@ -165,14 +204,50 @@ class SpecTask:
         """What the task class has as `metrics`; None: nothing, or there is no such class."""
         return getattr(self._user, "metrics", None)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean loss of a batch as it arrives, a scalar."""
+    def loss(self, model: nn.Module, batch: Batch) -> Any:
+        """The mean loss of a batch as it arrives, a scalar, or with what it was divided by, as the user's code says.
+
+        Raises:
+            UnfitTask: batches come in parts, and the loss is no mean over samples and does not say what it divides by.
+        """
         inputs, targets = batch[0], self._targets(batch[1])
         prepared = self.prepare(inputs)
         self._remember(model, inputs, prepared)
         if hasattr(self._user, "loss"):
-            return self._user.loss(model, (prepared, targets))  # type: ignore[no-any-return]
-        return self._loss(model(prepared), targets)
+            return self._user.loss(model, (prepared, targets))
+        outputs = model(prepared)
+        loss = self._loss(outputs, targets)
+        if why := self._comes_in_parts:
+            self._loss.try_parts(outputs, targets, why)
+        return loss
+
+    def loss_weight(self, batch: Batch) -> Weight | None:
+        """What the loss of a batch as it arrives divides by, as far as the batch tells it."""
+        if hasattr(self._user, "loss") or hasattr(self._user, "step"):
+            known = getattr(self._user, "loss_weight", None)
+            return known((self.prepare(batch[0]), self._targets(batch[1]))) if known else None
+        return self._loss.weight(self._targets(batch[1]))
+
+    @property
+    def loss_is_sum(self) -> bool:
+        """Whether the loss divides by nothing."""
+        return not hasattr(self._user, "loss") and self._loss.is_sum
+
+    @property
+    def ignored_target(self) -> float | None:
+        """What stands for targets that are left out, where the data say so; None: what torch takes."""
+        if self._data is None or self._data.collate is None or self._data.collate.name != "pad":
+            return None
+        return float(self._data.collate.arguments.get("target_value", IGNORED))  # type: ignore[arg-type]
+
+    @property
+    def _comes_in_parts(self) -> str:
+        """Why the loss of a batch is added up from parts; "" where it is not."""
+        if (self.accumulate or 1) > 1:
+            return f"accumulate: {self.accumulate}"
+        if self._job.batch is not None:
+            return "a batch that a policy may cut"
+        return "several batches of held-out samples" if self.evaluates_in_parts else ""
 
     def metrics(self, model: nn.Module, batch: Batch) -> Sums:
         """Metric's name -> (sum over the samples, number of samples), or its state, for a batch as it arrives."""
@@ -228,25 +303,3 @@ def form_of(job: Job, data: Data | None, loss: Any) -> Form:
 
 def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss that a job names, as a function of (outputs, targets) with its arguments filled in.
-
-    Raises:
-        ReferenceProblem: there is no such loss.
-    """
-    name = job.loss.name if job.loss else DEFAULT_LOSS
-    arguments: Mapping[str, Any] = job.loss.arguments if job.loss else {}
-    found = named_loss(name)
-    if inspect.isclass(found):
-        return cast("Callable[[Tensor, Tensor], Tensor]", found(**arguments))
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        if name in _BROADCASTING and outputs.shape != targets.shape:
-            shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
-            raise ValueError(f"{name} of {shapes} would pair every output with every target: make the shapes equal")
-        return found(outputs, targets, **arguments)  # type: ignore[no-any-return]
-
-    loss.__wrapped__ = found  # type: ignore[attr-defined]  # whose code it is
-    return loss

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +43,26 @@ def schedule_of(name: str) -> Callable[..., Any]:
     return _looked_up(
         name, _classes(lr_scheduler, lr_scheduler.LRScheduler, _NEEDS_METRIC), "a schedule of torch.optim.lr_scheduler"
     )
+
+
+def built_schedule(
+    optimizer: torch.optim.Optimizer,
+    schedule: Callable[..., Any] | None,
+    arguments: Mapping[str, Any],
+    warm_up: int,
+    start_factor: float,
+) -> Any:
+    """The learning-rate schedule of an optimizer, after a warm-up of so many of its units; 0: it begins at once.
+
+    Args:
+        schedule: is called with (optimizer, **arguments); None: the rate stays as it is after the warm-up.
+    """
+    if not warm_up:
+        return None if schedule is None else schedule(optimizer, **arguments)
+    rising = lr_scheduler.LinearLR(optimizer, start_factor, 1.0, warm_up)
+    if schedule is None:
+        return rising
+    return lr_scheduler.SequentialLR(optimizer, [rising, schedule(optimizer, **arguments)], [warm_up])
 
 
 def named_loss(name: str) -> Callable[..., Any]:

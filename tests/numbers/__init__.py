@@ -1,0 +1,1 @@
+"""What a number means: losses, schedules, metrics and data, against values that plain torch works out."""

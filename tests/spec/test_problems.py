@@ -207,7 +207,7 @@ def test_the_report_can_be_read(text: str) -> None:
         "  1. line 16: jobs[0].metrix = ['accuracy']\n"
         "      unknown key 'metrix'; the keys here are accumulate, arrival, autocast, bag, batch, batch_range, batch_size, "
         "clip_norm, clip_value, compile, data, deadline, evaluation_batch_size, fold, folds, guaranteed, loss, memory_format, "
-        "metrics, minimum_devices, model, name, optimizer, priority and 9 more\n"
+        "metrics, minimum_devices, model, name, optimizer, priority and 10 more\n"
         "      mend: rename it to metrics\n"
         "  2. line 29: resources.trainers = 0\n"
         "      must be at least 1\n"

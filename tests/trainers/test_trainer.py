@@ -68,7 +68,8 @@ def test_defaults_of_a_task() -> None:
     assert (batch_size_of(task), seed_of(task), name_of(task)) == (32, 0, "Small")
     model = task.model().eval()
     inputs, targets = batch(0)
-    assert torch.equal(loss_of(task, model, (inputs, targets)), nn.functional.cross_entropy(model(inputs), targets))
+    loss = loss_of(task, model, (inputs, targets))
+    assert torch.equal(loss.mean, nn.functional.cross_entropy(model(inputs), targets)) and float(loss.weight or 0) == 6
     right = (model(inputs).argmax(1) == targets).sum().item()
     assert evaluation_sums(task, model, (inputs, targets))["accuracy"] == (right, 6)
 

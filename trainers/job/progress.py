@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainers.job.plan import BatchPlan
 from trainers.state.checkpoint import Checkpoint
 from trainers.step.update import Update
@@ -22,7 +24,7 @@ class Progress:
     def __init__(self, task: Task, virtual_workers: int) -> None:
         self.task, self.name, self.virtual_workers = task, tasks.name_of(task), virtual_workers
         self.seed, self.batches = tasks.seed_of(task), tasks.batch_schedule_of(task)
-        self._options = StepOptions.of(task)
+        self._options, self._by_epoch = StepOptions.of(task), tasks.steps_schedule_by_epoch(task)
         self.epoch = self.step_in_epoch = self.steps = 0
         self.history: list[dict[str, float]] = []
 
@@ -63,7 +65,19 @@ class Progress:
     def let(self, update: Update) -> None:
         """Let an optimizer update the parameters with the gradients of the next step."""
         turns = 1 if self.batches is None else self.batches.turns(*self._here)
-        update.step(self.rate_factor, turns)
+        update.step(self.rate_factor, 0 if self._by_epoch else turns)
+
+    def count_step(self) -> None:
+        """A step is done."""
+        self.step_in_epoch += 1
+        self.steps += 1
+
+    def begin_epoch(self, updates: Sequence[Update]) -> None:
+        """Go on to the next epoch; schedules that count epochs are stepped."""
+        for update in updates if self._by_epoch else ():
+            update.step_schedule()
+        self.epoch += 1
+        self.step_in_epoch = 0
 
     def batch_changes(self) -> list[list[int]] | None:
         """Return the changes of the batch as a checkpoint has them."""

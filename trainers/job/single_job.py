@@ -86,6 +86,11 @@ class TaskDatasets:
         """Return these training samples as one batch."""
         return self._collate(_samples(self.train, indices))
 
+    @property
+    def has_several_batches(self) -> bool:
+        """Whether the held-out samples are more than one batch."""
+        return self.held_out is not None and len(self.held_out) > self._evaluated
+
     def held_out_batches(self, first: int = 0, every: int = 1) -> Iterator[tuple[int, Batch]]:
         """Yield (index, batch) of every `every`-th held-out batch from `first` on, each under the order's seed."""
         samples = 0 if self.held_out is None else len(self.held_out)
@@ -144,7 +149,7 @@ class SingleJob:
         if self._group.is_master and self._pace.is_time_for_news():
             rate = trainer.virtual_workers * trainer.batch_size / self._pace.seconds_a_step
             place = (trainer.steps, trainer.epoch, trainer.step_in_epoch, plan.steps_per_epoch)
-            self._tell(StepsDone(*place, losses[0] / len(chosen[0]), rate))
+            self._tell(StepsDone(*place, losses.mean_of_first, rate))
 
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self._trainer.epoch:
@@ -155,7 +160,8 @@ class SingleJob:
         trainer = self._trainer
         metrics: dict[str, float] = {}
         if self._data.held_out is not None:
-            sums = trainer.evaluate(self._data.held_out_batches(self._group.index, self._group.size))
+            batches = self._data.held_out_batches(self._group.index, self._group.size)
+            sums = trainer.evaluate(batches, self._data.has_several_batches)
             metrics = trainer.reduce_sums(sums)
         metrics = trainer.finish_epoch(metrics)
         if self._group.is_master:

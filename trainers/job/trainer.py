@@ -33,18 +33,20 @@ from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
+from trainers.step.batch_parts import known_weights
 from trainers.step.compiled import compile_model
 from trainers.step.compute import Compute, ForwardBackward, backward
+from trainers.step.finite import FiniteWeights
 from trainers.step.losses import StepLosses, with_losses_read
 from trainers.step.update import TurnResult, Update
-from trainers.step.virtual_worker import VirtualWorker
+from trainers.step.virtual_worker import VirtualWorker, house
 from trainers.task import task as tasks
+from trainers.task.loss import Weight
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
-_Phases = Callable[["Trainer", Batch], Iterator[Phase]]
 
 
 class Trainer(Progress):
@@ -55,6 +57,7 @@ class Trainer(Progress):
     workers: this member's virtual workers, in rank order.
     adder_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
+    weights: of these parts, as far as their targets tell what their losses divide by.
     computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
     """
 
@@ -79,11 +82,11 @@ class Trainer(Progress):
         self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
-        self.accumulating = False
+        self.accumulating, self.weights = False, list[Weight | None]()
         seed_everything(self.seed)
         self.model = tasks.model_of(task).to(self.device)
         self._compiler = compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
-        self._own = OwnState(task)
+        self._finite, self._own = FiniteWeights(self.name, self.model), OwnState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest, tasks.code_of(task))
         rules = rules_of(task, self.model)
         self.workers = [
@@ -94,7 +97,7 @@ class Trainer(Progress):
             for part, rule in rules.items()
         ]
         self._parts = Parts(self.name, self.model, list(rules)) if is_parted(task) else None
-        self._house_workers()
+        house(self.workers, self._parts is None)
         for update in self.updates:
             update.lay_out(update.layout, len(self.workers))
         self.computed_seconds = self.waited_seconds = 0.0
@@ -105,27 +108,25 @@ class Trainer(Progress):
         """The task's optimizer, or the first of several."""
         return self.updates[0].optimizer
 
-    def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> Sequence[float]:
+    def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> StepLosses:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
 
         A batch may be a function that gives it: then it is called under the worker's random state, as a DataLoader
         without worker processes would. The sums over all workers begin while the last one's backward pass goes on.
-        Losses come from a device while it does the next step: to look at one of this step is to wait for it.
-        Diverged if a loss is not finite, on a device one of the step before; UnevenGradients, SparseGradient,
-        GradientTwice, UntoldState and NonDeterministicOperator where the model cannot be trained so; PeerFailed,
-        PeerSilent.
+        Losses come from a device while it does the next step: to look at one of this step is to wait for it. Diverged
+        if a loss is not finite, on a device one of the step before; UnevenGradients, SparseGradient, GradientTwice,
+        UntoldState and NonDeterministicOperator where the model cannot be trained so; PeerFailed, PeerSilent.
         """
+        if len(batches) != len(self.workers):
+            raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
         with self._clock():
-            if len(batches) != len(self.workers):
-                raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
-            phases = getattr(self.compute, "phases", None) if self._parts else None
-            turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
+            phases = self._parts and getattr(self.compute, "phases", None)
+            turns = self._by_parts(batches, phases) if phases else self._update(partial(self._turn, batches))
             before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
             before.settle()
             with self._shared.between_turns(self.task, "after_step", self.workers):
                 tasks.after_step(self.task, self.model)
-            self.step_in_epoch += 1
-            self.steps += 1
+            self.count_step()
             if self._reads_at_once:
                 self.settle()
         return self._losses
@@ -160,20 +161,21 @@ class Trainer(Progress):
             self._shared.leave()
             adder.stop(together)
 
-    def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
+    def evaluate(self, batches: Iterable[tuple[int, Batch]], of_several: bool = False) -> dict[int, Sums]:
         """Return what this member's held-out batches say of metrics, each given with its index in the held-out set.
 
-        All members call it, perhaps with no batches. The model is in eval mode, with worker 0's buffers and attributes.
+        All members call it, perhaps with no batches; of_several: of a set that has more than one. The model is in eval
+        mode, with worker 0's buffers and attributes.
         """
         with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending():
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
             for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
                 buffer.copy_(shared)
-            sums = {}
+            sums, shapes = dict[int, Sums](), set[tuple[int, ...]]() if of_several else None
             for index, batch in batches:
                 seed_everything(self.seed)
                 with self._shared.evaluation(attributes):
-                    sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device))
+                    sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device), shapes)
         return sums
 
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
@@ -182,15 +184,17 @@ class Trainer(Progress):
             return gathered(self.group, sums, tasks.metric_objects(self.task))
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Close the epoch: add the mean training `loss` to `metrics`, append them to the history and return them."""
+        """Close the epoch: add the mean training `loss` to `metrics`, append them to the history, return them."""
         self.settle()
-        losses = {worker.rank: {"loss": (worker.loss_sum, float(worker.samples))} for worker in self.workers}
+        losses = {worker.rank: {"loss": worker.take_losses()} for worker in self.workers}
         self.history.append({**self.reduce_sums(losses), **metrics})
-        for worker in self.workers:
-            worker.loss_sum, worker.samples = 0.0, 0
-        self.epoch += 1
-        self.step_in_epoch = 0
+        self.check_finite()
+        self.begin_epoch(self.updates)
         return self.history[-1]
+
+    def check_finite(self) -> None:
+        """Raise Diverged if a parameter, or a buffer of an own worker, holds NaN or infinite values."""
+        self._finite.check(self.model, [worker.named_buffers() for worker in self.workers])
 
     def snapshot(self) -> Checkpoint | None:
         """Return the job's whole state on the master, None elsewhere. All members call it, between two steps."""
@@ -261,7 +265,7 @@ class Trainer(Progress):
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
         """Go on in another group, with the virtual workers of its block; see `trainers.job.resize`."""
         self.workers = workers
-        self._house_workers()
+        house(self.workers, self._parts is None)
         self._join(group)
         for update in self.updates:
             update.lay_out_again(update.layout, self.level.keeps_layout, len(workers))
@@ -273,26 +277,19 @@ class Trainer(Progress):
         """Whether losses are read before an update: a task's own step adds those of its phases."""
         return self.device.type == "cpu" or self._parts is not None
 
-    def _house_workers(self) -> None:
-        """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts."""
-        alone = len(self.workers) == 1 and self._parts is None
-        for worker in self.workers:
-            worker.move_in() if alone else worker.move_out()
-
     def _first_workers_buffers(self) -> list[Tensor]:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
-        first = self.workers[0]
-        if self.group.size == 1 and first.is_at_home:
+        if self.group.size == 1 and (first := self.workers[0]).is_at_home:
             return first.buffers
-        return self._buffers or self._adder.share(first.buffers)
+        return self._buffers or self._adder.share(self.workers[0].buffers)
 
     def _update(self, turn: _TakeTurn) -> list[TurnResult]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
         turns, layout = self._updated(turn)
-        if layout is not None and turns[0].update is not None:
-            turns[0].update.settle(layout, self._adder.place)  # nobody holds the sums any more
-            return turns
-        return []
+        if layout is None or (update := turns[0].update) is None:
+            return []
+        update.settle(layout, self._adder.place)  # nobody holds the sums any more
+        return turns
 
     def _updated(self, turn: _TakeTurn) -> tuple[list[TurnResult], Layout | None]:
         """Return all own workers' turns, once the update has their sums, and the layout of those after it."""
@@ -331,9 +328,12 @@ class Trainer(Progress):
             batch = self._batch(worker, batches[place])
             with named_operators(self.model, self.name):
                 loss = self.compute.gradients(self, worker, batch)
-        return TurnResult(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
+        mean, weight = (loss, tasks.samples_in(batch)) if isinstance(loss, float) else loss
+        return TurnResult(update, mean, weight, tuple(turn.used), turn.order)
 
-    def _by_parts(self, batches: Sequence[Any], phases: _Phases) -> list[TurnResult]:
+    def _by_parts(
+        self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]
+    ) -> list[TurnResult]:
         """Run the phases of the task's own step; return, for each worker, the sum of its losses."""
         courses = [Course(self.name, worker.rank) for worker in self.workers]
 
@@ -366,12 +366,13 @@ class Trainer(Progress):
                 backward(phase[1], inputs=wanted)
         return TurnResult(update, phase[1].detach(), course.samples, tuple(turn.used), turn.order)
 
-    def _batch(self, worker: VirtualWorker, batch: Any) -> Batch:
+    def _batch(self, worker: VirtualWorker, batch: Any) -> Any:
         """Return a worker's batch on the device, under its random state."""
         if self.step_in_epoch == 0:
             worker.open_loader()
-        moved: Batch = tasks.move(batch() if callable(batch) else batch, self.device)
-        return moved
+        found = batch() if callable(batch) else batch
+        self.weights = known_weights(self.task, found, self.options)
+        return tasks.move(found, self.device)
 
     def _finish(self, reduction: Reduction) -> None:
         """Wait for the sums over all virtual workers' gradients."""
@@ -387,9 +388,8 @@ class Trainer(Progress):
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        order, size = tasks.order_seed_of(self.task), tasks.batch_size_of(self.task)
-        own = (self.model, self.updates, self._own.is_kept)
-        check_fit(checkpoint, BuiltJob(self.name, self.seed, order, self.virtual_workers, size, *own))
+        sizes = (self.virtual_workers, tasks.batch_size_of(self.task), self.model, self.updates, self._own.is_kept)
+        check_fit(checkpoint, BuiltJob(self.name, self.seed, tasks.order_seed_of(self.task), *sizes))
 
     @contextmanager
     def _clock(self) -> Iterator[None]:

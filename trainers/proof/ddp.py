@@ -24,10 +24,14 @@ from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
+from trainers.step.batch_parts import BatchLoss, PartSteps, known_weights
 from trainers.step.compiled import compile_model
+from trainers.step.compute import backward
+from trainers.step.finite import FiniteWeights
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.batch_schedule import as_lists, learning_rates_times
+from trainers.task.loss import Loss, Weight
 from trainers.task.metrics import mean_of, values
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Rule, rules_of
@@ -48,12 +52,13 @@ class DdpRank:
         """
         self._task, self._rank, self._ranks, self._device, self._tell = task, rank, ranks, device, tell
         self._own_options = self._options = StepOptions.of(task)
-        self._batches = tasks.batch_schedule_of(task)
+        self._batches, self._by_epoch = tasks.batch_schedule_of(task), tasks.steps_schedule_by_epoch(task)
         self._data = TaskDatasets(task)
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = tasks.model_of(task).to(device)
         self._compiler = compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
+        self._finite = FiniteWeights(tasks.name_of(task), self.model)
         self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)), tasks.code_of(task))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
@@ -64,7 +69,8 @@ class DdpRank:
         self._layout: Layout | None = None
         self._pace = Pace()
         self.steps = self.epoch = self.step_in_epoch = 0
-        self.loss_sum, self.samples = 0.0, 0
+        self.loss_sum: float = 0.0
+        self.samples: float = 0
         self._epochs: list[dict[str, Any]] = []
 
     def train(
@@ -78,14 +84,15 @@ class DdpRank:
             for batch in self._loader:
                 begin = time.perf_counter()
                 batch = tasks.move(batch, self._device)
-                loss, count = self._step(batch, recorder), tasks.samples_in(batch)
+                loss = self._step(batch, recorder)
                 tasks.after_step(self._task, self.model)
                 after_step()
-                self._count(loss, count, time.perf_counter() - begin)
+                self._count(loss, time.perf_counter() - begin)
                 if self.steps == until:
                     break
             if self.step_in_epoch == len(self._loader):
                 self._end_epoch()
+        self._finite.check(self.model)
 
     def _loading(self, batch_size: int) -> DataLoader[Any]:
         collate = tasks.collate_of(self._task)
@@ -115,8 +122,8 @@ class DdpRank:
         self._callable = _Wrapped(self._parallel)
         return rule
 
-    def _step(self, batch: Batch, recorder: Recorder | None) -> float:
-        """Forward, backward and update; return the mean loss."""
+    def _step(self, batch: Batch, recorder: Recorder | None) -> BatchLoss:
+        """Forward, backward and update; return the loss."""
         with recorder.turn(self._rank) if recorder else nullcontext():
             loss = self._gradients(batch)
         self._options.before_update(self._task, self.model)
@@ -128,25 +135,29 @@ class DdpRank:
         here, batches = (self.epoch, self.step_in_epoch, self._ranks), self._batches
         with learning_rates_times(optimizer, 1.0 if batches is None else batches.factor(*here)):
             optimizer.step()
-        if schedule is not None:
+        if schedule is not None and not self._by_epoch:
             for _ in range(1 if batches is None else batches.turns(*here)):
                 schedule.step()
 
-    def _gradients(self, batch: Batch) -> float:
-        """Forward and backward; return the mean loss."""
+    def _gradients(self, batch: Batch) -> BatchLoss:
+        """Forward and backward; return the loss."""
         self.optimizer.zero_grad()
-        losses = []
-        parts = self._options.parts(batch)
-        for index, (part, divisor) in enumerate(parts):
-            last = index == len(parts) - 1
-            with nullcontext() if last else self._parallel.no_sync(), self._ready_order() as order:
-                with self._options.precision(self._device):
-                    loss = tasks.loss_of(self._task, self._callable, part)
-                loss = loss if len(parts) == 1 else loss / divisor
-                loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        self._learn_layout(order)
-        return torch.stack(losses).sum().item()
+        orders: list[list[int]] = []
+
+        @contextmanager
+        def taking(is_last: bool) -> Iterator[None]:
+            with nullcontext() if is_last else self._parallel.no_sync(), self._ready_order() as order:
+                yield
+            orders.append(order)
+
+        def forward(part: Batch, weight: Weight | None) -> Loss:
+            with self._options.precision(self._device):
+                return tasks.weighed_loss_of(self._task, self._callable, part, weight)
+
+        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters())
+        loss = steps.run(batch, self._options.parts(batch), known_weights(self._task, batch, self._options))
+        self._learn_layout(orders[-1])
+        return loss
 
     def _ready_order(self) -> AbstractContextManager[list[int]]:
         return recorded_order(self._trainable()) if self._layout is None else nullcontext([])
@@ -156,6 +167,9 @@ class DdpRank:
         if self._layout is None:
             used = [parameter.grad is not None for parameter in self._trainable()]
             self._layout = Layout.rebuilt(self._trainable(), order, used)
+
+    def _schedules(self) -> list[torch.optim.lr_scheduler.LRScheduler]:
+        return [] if self.schedule is None else [self.schedule]
 
     def _updates(self) -> dict[str, Any]:
         """Return the state of the optimizer, its schedule and its buckets, as a checkpoint has them."""
@@ -170,11 +184,13 @@ class DdpRank:
     def _trainable(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def _count(self, loss: float, count: int, seconds: float) -> None:
+    def _count(self, given: BatchLoss, seconds: float) -> None:
         self.steps += 1
         self.step_in_epoch += 1
-        self.loss_sum += loss * count
-        self.samples += count
+        loss, weight = float(given.mean), float(given.weight) if isinstance(given.weight, Tensor) else given.weight
+        if weight:
+            self.loss_sum += loss * weight
+            self.samples += weight
         self._pace.count(seconds)
         if self._rank == 0 and self._pace.is_time_for_news():
             rate = self._ranks * (self._loader.batch_size or 0) / self._pace.seconds_a_step
@@ -183,6 +199,9 @@ class DdpRank:
     def _end_epoch(self) -> None:
         """Rank 0 measures the held-out samples, unseen by its random state."""
         self._epochs.append({"loss": (self.loss_sum, float(self.samples)), "metrics": self._evaluated()})
+        self._finite.check(self.model)
+        for schedule in self._schedules() if self._by_epoch else ():
+            schedule.step()
         self.loss_sum, self.samples = 0.0, 0
         self.epoch += 1
         self.step_in_epoch = 0
@@ -198,11 +217,13 @@ class DdpRank:
         self.model.eval()
         sums: list[Sums] = []
         own = self._attributes.changed()
+        shapes: set[tuple[int, ...]] | None = set() if self._data.has_several_batches else None
         with torch.no_grad():
             for _, batch in self._data.held_out_batches():
                 seed_everything(self._seed)
                 with self._attributes.for_a_while(own):
-                    sums.append(tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
+                    moved = tasks.move(batch, self._device)
+                    sums.append(tasks.evaluation_sums(self._task, self.model, moved, shapes))
             for buffer, before in zip(self.model.buffers(), buffers):
                 buffer.copy_(before)
         for module, mode in modes:

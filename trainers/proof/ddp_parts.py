@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.proof.ddp import DdpRank, recorded_order
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
+from trainers.step.batch_parts import BatchLoss
 from trainers.task.parts import Rule, rules_of
-from trainers.task.task import Batch
+from trainers.task.task import Batch, samples_in
 
 
 class DdpRankOfParts(DdpRank):
@@ -27,7 +29,7 @@ class DdpRankOfParts(DdpRank):
         self._layouts: dict[str, Layout] = {}
         return next(iter(self._rules.values()))
 
-    def _step(self, batch: Batch, recorder: Recorder | None) -> float:
+    def _step(self, batch: Batch, recorder: Recorder | None) -> BatchLoss:
         """Run the phases of the task's own step, each with an update of its part; return the sum of their losses."""
         task: Any = self._task
         phases, total = task.step(self.model, batch), 0.0
@@ -39,7 +41,7 @@ class DdpRankOfParts(DdpRank):
                 self._backward(*phase)
             self._put(self._plain)
             if phase is None:
-                return total
+                return BatchLoss(torch.tensor(total, dtype=torch.float64), samples_in(batch))
             self._update(phase[0])
             total += phase[1].item()
 
@@ -58,6 +60,9 @@ class DdpRankOfParts(DdpRank):
         self._options.before_update(self._task, self.model)
         self._let(optimizer, schedule)
         self._plain[name].zero_grad()
+
+    def _schedules(self) -> list[torch.optim.lr_scheduler.LRScheduler]:
+        return [schedule for _, schedule in self._rules.values() if schedule is not None]
 
     def _put(self, parts: Mapping[str, nn.Module]) -> None:
         """Let the model's parts be these."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from preprocess.files.reading import open_file
 from preprocess.files.writing import cause, make_folder, whole_file
 from trainers.job.trainer import Trainer
+from trainers.step.batch_parts import BatchLoss
 from trainers.step.compute import Compute, Training
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task.task import Batch
@@ -149,7 +150,7 @@ class TracedCompute:
     def __init__(self, inner: Compute) -> None:
         self._inner = inner
 
-    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor | float:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss | float:
         """Compute as the inner one does."""
         with self.recorder.turn(worker.rank):
             return self._inner.gradients(trainer, worker, batch)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from trainers.step.batch_parts import BatchLoss, PartSteps
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
+from trainers.task.loss import Loss, Weight
 from trainers.task.parts import Phase, phases_of
 from trainers.task.step_options import StepOptions
 from trainers.task.task import Batch, Task
@@ -27,6 +30,7 @@ class Training(Protocol):
     device: torch.device
     epoch: int
     accumulating: bool
+    weights: list[Weight | None]
 
     @property
     def options(self) -> StepOptions:
@@ -36,8 +40,8 @@ class Training(Protocol):
 class Compute(Protocol):
     """What fills the parameters' gradients for one batch of one virtual worker."""
 
-    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor | float:
-        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss.
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss | float:
+        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the loss, or the mean.
 
         The trainer takes each as soon as it is whole: while `trainer.accumulating` is False, from inside `backward`.
         """
@@ -46,18 +50,20 @@ class Compute(Protocol):
 class ForwardBackward:
     """The real computation."""
 
-    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss:
         """Run forward and backward, part by part; return the loss."""
-        parts = trainer.options.parts(batch)
-        losses = []
-        for number, (part, divisor) in enumerate(parts, 1):
-            trainer.accumulating = number < len(parts)
+
+        def forward(part: Batch, weight: Weight | None) -> Loss:
             with trainer.options.precision(trainer.device):
-                loss = tasks.loss_of(trainer.task, trainer.model, part)
-            loss = loss if len(parts) == 1 else loss / divisor
-            backward(loss)
-            losses.append(loss.detach())
-        return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
+                return tasks.weighed_loss_of(trainer.task, trainer.model, part, weight)
+
+        @contextmanager
+        def taking(is_last: bool) -> Iterator[None]:
+            trainer.accumulating = not is_last
+            yield
+
+        steps = PartSteps(trainer.task, forward, backward, taking, trainer.model.parameters())
+        return steps.run(batch, trainer.options.parts(batch), trainer.weights)
 
     def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""
@@ -70,7 +76,10 @@ def backward(loss: Any, **options: Any) -> None:
         loss.backward(**options)
     except Exception as error:
         if rule := _misfit(loss):
-            raise UnfitLoss(f"{rule}; return the mean over the batch, as functional.cross_entropy does") from error
+            raise UnfitLoss(
+                f"{rule}; return the mean over the batch, as functional.cross_entropy does, or (mean, what "
+                "it was divided by)"
+            ) from error
         raise
 
 

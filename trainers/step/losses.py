@@ -24,31 +24,34 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
 
     place: the step, for the error.
     """
-    values = _copied([turn.loss for turn in turns])()
+    values = _counted(copied([turn.loss for turn in turns])(), copied([turn.samples for turn in turns])())
     _check(job, values, first, place)
     return [turn.with_loss(value) for turn, value in zip(turns, values)]
 
 
 class StepLosses(Sequence[float]):
-    """Each own worker's loss in a step, times its samples; to look at one is to wait for the device.
+    """Each own worker's loss in a step, times what it was divided by; to look at one is to wait for the device.
 
     The workers have counted them once `settle` has returned.
     """
 
     def __init__(self, job: str, turns: Sequence[TurnResult], workers: Sequence[VirtualWorker], place: str) -> None:
         self._job, self._workers, self._place = job, list(workers), place
-        self._samples = [turn.samples for turn in turns]
-        self._read: Callable[[], list[float]] | None = _copied([turn.loss for turn in turns])
+        self._read: Callable[[], list[float]] | None = copied([turn.loss for turn in turns])
+        self._samples = copied([turn.samples for turn in turns])
+        self._first = 0.0
         self._sums: list[float] = []
 
     def settle(self) -> None:
         """Wait until the losses are there. Diverged, once."""
         read, self._read = self._read, None
         if read is not None:
-            values = read()
+            samples = self._samples()
+            values = _counted(read(), samples)
             _check(self._job, values, self._workers[0].rank if self._workers else 0, self._place)
-            counted = zip(self._workers, values, self._samples)
+            counted = zip(self._workers, values, samples)
             self._sums = [worker.count(loss, samples) for worker, loss, samples in counted]
+            self._first = values[0] if values else 0.0
 
     @overload
     def __getitem__(self, index: int) -> float: ...
@@ -59,14 +62,20 @@ class StepLosses(Sequence[float]):
         return self._sums[index]
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._workers)
+
+    @property
+    def mean_of_first(self) -> float:
+        """The mean loss of the first own worker's batch."""
+        self.settle()
+        return self._first
 
 
-def _copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
-    """Begin to copy losses to the host; return what waits for them."""
+def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
+    """Begin to copy losses, or what they were divided by, to the host; return what waits for them."""
     tensors = [loss for loss in losses if isinstance(loss, Tensor)]
     if not tensors or len(tensors) < len(losses) or tensors[0].device.type == "cpu":
-        values = [float(loss) for loss in losses]
+        values = [float(loss) if isinstance(loss, Tensor) else loss for loss in losses]
         return lambda: values
     device = with_index(tensors[0].device)
     together = torch.stack(tensors) if len(tensors) > 1 else tensors[0].reshape(1)
@@ -79,6 +88,11 @@ def _copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
         return numbers
 
     return read
+
+
+def _counted(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Return losses, 0 of a batch in which nothing counts: its mean is none."""
+    return [value if weight else 0.0 for value, weight in zip(values, weights)]
 
 
 def _check(job: str, values: Sequence[float], first: int, place: str) -> None:

@@ -19,6 +19,7 @@ from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.overlap import Reduction
 from trainers.state.memory_order import lay_out_as_parameters
 from trainers.task.batch_schedule import learning_rates_times
+from trainers.task.loss import Weight
 from trainers.task.unfit_task import UnfitTask
 
 
@@ -26,13 +27,14 @@ from trainers.task.unfit_task import UnfitTask
 class TurnResult:
     """What one worker's turn gave.
 
-    update: what its gradients go to; None if it gave none, as its step is over. loss: mean over its samples.
+    update: what its gradients go to; None if it gave none, as its step is over. loss: its batch's mean. samples: what
+    that was divided by, the samples where nobody says more; a tensor where a device has it.
     used, order: see `trainers.reduce.gradients.Turn`.
     """
 
     update: Update | None = None
     loss: Tensor | float = 0.0
-    samples: int = 0
+    samples: Weight = 0
     used: tuple[bool, ...] = ()
     order: Sequence[int] = ()
 
@@ -165,11 +167,15 @@ class Update:
         """
         with learning_rates_times(self.optimizer, factor):
             self.optimizer.step()
+        self.step_schedule(turns)
+        for parameter in self.parameters if self.part else ():
+            parameter.grad = None  # else the next part's phase would find them
+
+    def step_schedule(self, turns: int = 1) -> None:
+        """Let the schedule, if there is one, come so many turns further."""
         if self.schedule is not None:
             for _ in range(turns):
                 self.schedule.step()
-        for parameter in self.parameters if self.part else ():
-            parameter.grad = None  # else the next part's phase would find them
 
     def as_tree(self) -> dict[str, Any]:
         """Return the state that outlives a step; tensors are the optimizer's own, not copies."""

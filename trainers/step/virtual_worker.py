@@ -26,7 +26,8 @@ class VirtualWorker:
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
     is_at_home: whether these are the model's own, as nobody else takes turns there.
     attributes: own values of attributes that are not as the model was built (`trainers.repeatable.plain_attributes`).
-    loss_sum, samples: loss times samples, and samples, since the epoch began.
+    loss_sum, samples: loss times samples, and samples, since the epoch began; where a batch's mean was divided by
+        something else than its samples, that is counted in their place.
     """
 
     def __init__(self, rank: int, seed: int, model: nn.Module, device: torch.device) -> None:
@@ -39,7 +40,7 @@ class VirtualWorker:
         self._homes: list[int] = []  # where the model's own lie, while `buffers` are views of them
         self.attributes: Attributes = {}
         self.loss_sum = 0.0
-        self.samples = 0
+        self.samples: float = 0
         seed_everything(seed + 1 + rank)
         self.random = RandomState.now(device)
 
@@ -94,12 +95,22 @@ class VirtualWorker:
         """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""
         copy_all([buffer.data for buffer in self._places.now()], self.buffers)
 
+    def take_losses(self) -> tuple[float, float]:
+        """Return the epoch's sum of losses, and what it is to be divided by, and begin both anew."""
+        losses = (self.loss_sum, float(self.samples))
+        self.loss_sum, self.samples = 0.0, 0
+        return losses
+
+    def named_buffers(self) -> dict[str, Tensor]:
+        """Return the own buffers by their names in the model."""
+        return dict(zip(self._places.names, self.buffers))
+
     def open_loader(self) -> None:
         """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""
         torch.empty((), dtype=torch.int64).random_()
 
-    def count(self, loss: float, samples: int) -> float:
-        """Add a batch's mean loss to the epoch's sum; return loss * samples."""
+    def count(self, loss: float, samples: float) -> float:
+        """Add a batch's mean loss to the epoch's sum, by what it was divided by; return loss * samples."""
         self.loss_sum += loss * samples
         self.samples += samples
         return loss * samples
@@ -109,7 +120,7 @@ class VirtualWorker:
         return {
             **({"attributes": dict(self.attributes)} if self.attributes else {}),
             "rank": self.rank,
-            "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in zip(self._places.names, self.buffers)},
+            "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in self.named_buffers().items()},
             "random": self.random.as_tree(),
             "loss_sum": self.loss_sum,
             "samples": self.samples,
@@ -122,3 +133,13 @@ class VirtualWorker:
         self.random = RandomState.from_tree(tree["random"])
         self.attributes = dict(tree.get("attributes", {}))
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
+
+
+def house(workers: Sequence[VirtualWorker], keeps_turns: bool) -> None:
+    """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts.
+
+    keeps_turns: whether a worker's turn is a whole step.
+    """
+    alone = len(workers) == 1 and keeps_turns
+    for worker in workers:
+        worker.move_in() if alone else worker.move_out()

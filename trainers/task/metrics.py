@@ -19,7 +19,8 @@ from torch import Tensor
 
 from trainers.convergence.convergence import Direction
 from trainers.state.tree import on_host
-from trainers.task.readings import IGNORED, KINDS, Classes, Form, Kind, Misfit, classes_of, values_of
+from trainers.task.loss import IGNORED
+from trainers.task.readings import KINDS, Classes, Form, Kind, Misfit, classes_of, values_of
 
 NOTHING = math.nan
 """The value of a metric for which no sample counted."""

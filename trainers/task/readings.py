@@ -14,10 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from trainers.task.loss import IGNORED
+
 Kind = Literal["multiclass", "binary", "multilabel"]
 KINDS: tuple[Kind, ...] = ("multiclass", "binary", "multilabel")
-IGNORED = -100
-"""The target that torch's losses ignore."""
 
 
 class Misfit(ValueError):

@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.loss import Loss, Weight, check_alike, check_countable, cross_entropy_weight, loss_given
 from trainers.task.metrics import Metric, UsualAccuracy, as_metric
 from trainers.task.readings import Misfit
 from trainers.task.unfit_task import UnfitTask, given
@@ -33,8 +34,11 @@ class Task(Protocol):
     """The required part of a task, beside optimizer(model) -> the optimizer over `model.parameters()`, in whose place a
     task with several has `optimizers` and `step`. Optional, with their defaults:
 
-    loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
-    scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
+    loss(model, batch) -> scalar tensor, the mean over the batch, or (mean, what it was divided by) where that is not
+    the number of samples (cross entropy of model(input) and target); loss_weight(batch) -> what `loss` divides by,
+    where the batch alone tells it;
+    scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None); schedule_each = "epoch"
+    where it is stepped once an epoch ("step");
     metrics(model, batch) -> {name: (sum, count)}, or metrics = {name: a metric of (outputs, targets)} (accuracy);
     better = {name: "higher" or "lower"} of metrics that do not say it themselves (see `trainers.task.metrics`);
     batch_size = samples a step of one virtual worker (32); evaluation_batch_size = held-out samples that are evaluated
@@ -87,11 +91,39 @@ def model_of(task: Task) -> nn.Module:
     return model
 
 
-def loss_of(task: Task, model: nn.Module, batch: Batch) -> Tensor:
-    """Return the mean loss of one batch as a scalar tensor that can be differentiated."""
-    if hasattr(task, "loss"):
-        return task.loss(model, batch)
-    return functional.cross_entropy(model(batch[0]), batch[1])
+def loss_of(task: Task, model: nn.Module, batch: Batch) -> Loss:
+    """Return the loss of one batch: its mean, which can be differentiated, and what that was divided by.
+
+    UnfitTask if the task's loss says that it was divided by what is no number from 0 on.
+    """
+    return weighed_loss_of(task, model, batch, weight_of(task, batch))
+
+
+def weighed_loss_of(task: Task, model: nn.Module, batch: Batch, weight: Weight | None) -> Loss:
+    """Return the same where `weight_of` has been asked before the batch went to a device."""
+    if not hasattr(task, "loss"):
+        return Loss(functional.cross_entropy(model(batch[0]), batch[1]), weight)
+    is_sum = bool(getattr(task, "loss_is_sum", False))
+    return loss_given(name_of(task), task.loss(model, batch), weight, is_sum)
+
+
+def weight_of(task: Task, batch: Batch) -> Weight | None:
+    """Return what the mean loss of a batch is divided by, as far as the batch alone tells it; else None."""
+    if hasattr(task, "loss_weight"):
+        weight: Weight | None = task.loss_weight(batch)
+        return weight
+    return None if hasattr(task, "loss") or hasattr(task, "step") else cross_entropy_weight(batch[1])
+
+
+def check_weighed(task: Task, loss: Loss, batch: Batch, why: str, shapes: set[tuple[int, ...]] | None = None) -> None:
+    """Raise UnfitTask if a batch's loss says no weight, and a count of samples would be the wrong one.
+
+    why: what makes weights matter. shapes: see `trainers.task.loss.check_alike`; None: one batch's parts are looked at.
+    """
+    if loss.weight is None:
+        check_countable(name_of(task), batch[1], why, getattr(task, "ignored_target", None))
+        if shapes is not None:
+            check_alike(name_of(task), shapes, batch[1], why)
 
 
 def metric_objects(task: Task) -> Mapping[str, Metric]:
@@ -125,16 +157,21 @@ def states_of(metrics: Mapping[str, Metric], task: Task, model: nn.Module, batch
     return found
 
 
-def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
+def evaluation_sums(task: Task, model: nn.Module, batch: Batch, shapes: set[tuple[int, ...]] | None = None) -> Sums:
     """Return what a held-out batch says of the task's metrics and of `test_loss`. For eval mode without gradients.
 
-    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`. UnfitTask if
-    metrics are neither sums nor states.
+    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`.
+    shapes: where the held-out set has several batches, those of the samples' targets so far. UnfitTask if metrics are
+    neither sums nor states, or the loss of one of several batches counts what is not told.
     """
     once = cast(nn.Module, _RememberedOutput(model))
-    count, sums, objects = samples_in(batch), {}, metric_objects(task)
+    sums: Sums = {}
+    objects = metric_objects(task)
     if _measures_loss(task):
-        sums["test_loss"] = (loss_of(task, once, batch).item() * count, float(count))
+        loss = loss_of(task, once, batch)
+        if shapes is not None:
+            check_weighed(task, loss, batch, "several batches of held-out samples", shapes)
+        sums["test_loss"] = loss.total(samples_in(batch))
     written: Any = task
     if not callable(getattr(task, "metrics", None)):
         return {**sums, **states_of(objects, task, once, batch)}
@@ -225,6 +262,14 @@ def batch_size_of(task: Task) -> int:
 def evaluation_batch_of(task: Task, batch: int) -> int:
     """Return how many held-out samples are evaluated together: as the task says, or else so many."""
     return int(getattr(task, "evaluation_batch_size", None) or batch)
+
+
+def steps_schedule_by_epoch(task: Task) -> bool:
+    """Return whether the task's learning-rate schedules are stepped once an epoch. UnfitTask if it says neither."""
+    each = getattr(task, "schedule_each", "step")
+    if each not in ("step", "epoch"):
+        raise UnfitTask(f"job {name_of(task)}: schedule_each is {each!r}; choose 'step' or 'epoch'")
+    return bool(each == "epoch")
 
 
 def batch_schedule_of(task: Task) -> BatchSchedule | None:

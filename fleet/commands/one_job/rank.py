@@ -164,6 +164,8 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
         with trainer.adding():
             finished = job.run(options.steps)
+        trainer.settle()
+        trainer.check_finite()
         group.barrier()
         communicators.end()
         if trace is not None:

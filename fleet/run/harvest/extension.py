@@ -13,6 +13,7 @@ from fleet.run.ranks.runtime import stop_of
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
+from fleet.spec.run_length import follows_run
 from preprocess.files.reading import read_json
 from trainers import Checkpoint, converged, latest_good
 
@@ -85,25 +86,35 @@ def _check_ending(member: Member, saved: Checkpoint, epochs: int) -> None:
 
 def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[str], object]) -> None:
     """Raise HarvestError if a longer run would have had another learning-rate schedule."""
+    if what := follows_run(job):
+        raise HarvestError(
+            f"job {job.name}: {what}, which had {job.stop.epochs} epochs: a longer run would have had other learning "
+            f"rates from its first step on, and what is trained stays as it is. Begin a job with stop: {{epochs: "
+            f"{epochs}}}, or give a job a schedule without an end, such as StepLR"
+        )
     states = [update["schedule"] for update in saved.updates]
-    wanted = saved.steps + (epochs - saved.epoch) * (saved.steps // saved.epoch if saved.epoch else 0)
+    by_epoch = job.schedule is not None and job.schedule.each == "epoch"
+    trained, wanted = saved.epoch, epochs
+    if not by_epoch:
+        an_epoch = saved.steps // saved.epoch if saved.epoch else 0
+        trained, wanted = saved.steps, saved.steps + (epochs - saved.epoch) * an_epoch
     for state in states:
         try:
-            found = fixed_length(state, saved.steps, wanted)
+            found = fixed_length(state, trained, wanted)
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             text = f"job {job.name}: its newest checkpoint holds a schedule that cannot be so ({error})"
             raise HarvestError(f"{text}; extend a run whose checkpoints are sound") from error
         if found is not None:
-            raise HarvestError(_refusal(job, found, epochs, wanted))
+            raise HarvestError(_refusal(job, found, epochs, f"{wanted} epochs" if by_epoch else f"{wanted} steps"))
     if any(map(knows_no_length, states)):
         tell(f"job {job.name} has a schedule of functions; if it is made for the length of the run, extend it not")
 
 
-def _refusal(job: Job, found: FixedLength, epochs: int, wanted: int) -> str:
+def _refusal(job: Job, found: FixedLength, epochs: int, wanted: str) -> str:
     name = job.schedule.name if job.schedule is not None and found.name == "the schedule" else found.name
     return (
         f"job {job.name}: {name} with {found.key} = {found.steps} has a fixed length, and {epochs} epochs take "
-        f"{wanted} steps: a longer run would have had another schedule from its first step on. Begin a job with "
+        f"{wanted}: a longer run would have had another schedule from its first step on. Begin a job with "
         f"{found.key} for {epochs} epochs and stop: {{epochs: {epochs}}}, or use a schedule without an end, such as "
         "StepLR"
     )

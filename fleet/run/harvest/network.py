@@ -18,6 +18,7 @@ from trainers import Checkpoint, read
 from trainers.repeatable.attribute_holders import is_shared
 from trainers.repeatable.plain_attributes import Attributes, PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
+from trainers.step.finite import FiniteWeights
 
 _CPU = torch.device("cpu")
 _FIRST = 0
@@ -87,9 +88,9 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
     """Give a model a checkpoint's parameters, and buffers and attributes as evaluation uses them; into eval mode.
 
     Raises:
-        HarvestError: the model is another one; `what` says whose checkpoint it is.
+        HarvestError: the model is another one, or its weights are no numbers; `what` says whose checkpoint it is.
     """
-    first = saved.workers[_FIRST]
+    first, finite = saved.workers[_FIRST], FiniteWeights(what, model)
     for kind, own, theirs in (
         ("parameter", dict(model.named_parameters()), saved.parameters),
         ("buffer", dict(model.named_buffers()), first["buffers"]),
@@ -97,6 +98,9 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
         _check_alike(what, kind, own, theirs)
         for name, tensor in own.items():
             tensor.copy_(theirs[name])
+    if (unfit := finite.first_unfit(model)) is not None:
+        text = f"{what}: {unfit} holds NaN or infinite values, as the network had diverged"
+        raise HarvestError(f"{text}; train it with a lower learning rate, or name other networks")
     attributes, own = PlainAttributes(model, frozenset()), first.get("attributes", {})
     attributes.give({name: value for name, value in own.items() if not is_shared(name)})
     if shared := {name: value for name, value in own.items() if is_shared(name)}:

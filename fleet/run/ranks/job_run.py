@@ -61,6 +61,7 @@ class TrainingTerms:
         timed: steps that tell how fast the group trains.
         time_scale: seconds that are trained here for one second of the rates that are told.
         until: epochs after which the job pauses, saved; None: it trains until it is done.
+        several: the held-out set has more than one batch.
     """
 
     stop: Stop
@@ -70,6 +71,7 @@ class TrainingTerms:
     timed: int = 20
     time_scale: float = 1.0
     until: int | None = None
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class JobRun:
     def _evaluate(self) -> dict[str, float]:
         """The held-out part of the epoch; returns the epoch's metrics, the same on every member."""
         waited = self._feed.waited
-        sums = self._trainer.evaluate(self._held_out())
+        sums = self._trainer.evaluate(self._held_out(), self._course.several)
         self._watch.waited_inside_compute(self._feed.waited - waited)
         return self._trainer.finish_epoch(self._trainer.reduce_sums(sums))
 

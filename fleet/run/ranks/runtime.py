@@ -139,6 +139,8 @@ class Runtime:
         job = self.job(name)
         data = self.spec.data[job.data] if job.data is not None else None
         task = SpecTask(job, data, self.batches_of(name))
+        if data_key(job) in self.facts:
+            task.samples, task.evaluates_in_parts = partial(self.samples_of, name), self.evaluates_in_parts(name)
         if data is not None and data.collate is not None:
             task.largest_sample = partial(self._largest_sample, name)
         return task
@@ -196,6 +198,12 @@ class Runtime:
             return data.held_out
         return (part_of(job) or Part()).held_out_count(data.samples)
 
+    def evaluates_in_parts(self, name: str) -> bool:
+        """Whether the job's held-out samples are more than one batch of evaluation."""
+        job, batches = self.job(name), self.batches_of(name)
+        own = job.batch_size if batches is None else batches.own
+        return self.held_out_of(name) > (job.evaluation_batch_size or job.virtual_workers * own)
+
     def own_held_out(self, name: str) -> Indices | None:
         """Which held-out samples of its data set the job is evaluated on, ascending; None: all.
 
@@ -221,6 +229,7 @@ class Runtime:
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
+        (parts["schedule"] or {}).pop("each", None)  # which no rate depends on
         parts |= job.model_dump(mode="json", include={"memory_format", *STEP_OPTIONS}, exclude_none=True)
         layout = asdict(self.data_of(name).layout)
         del layout["mean_bytes"], layout["names_substitutes"]  # the largest sample is what is measured

@@ -295,8 +295,9 @@ class TrainerRank:
         samples, rehearsal = runtime.samples_of(job), runtime.rehearsal
         scale = 1.0 if rehearsal is None else rehearsal.time_scale
         return TrainingTerms(
-            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale, until
-        )
+            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale, until,
+            runtime.evaluates_in_parts(job),
+        )  # fmt: skip
 
     def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:
         runtime = runtime or self._runtime

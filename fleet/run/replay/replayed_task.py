@@ -48,6 +48,7 @@ class ReplayedTask(SpecTask):
         self._part = part_of(recorded.job)
         batches = None if recorded.job.batch is None else recorded.batches(self._samples())
         super().__init__(recorded.job, data, batches)
+        self.samples = self._samples
         step = recorded.job.virtual_workers * self.batch_size
         self.evaluation_batch_size = self.evaluation_batch_size or step  # as the run's trainers take them
 

@@ -15,6 +15,7 @@ from fleet.profiling.sizing import Size, refused_on
 from fleet.run.binding_table import binding_table
 from fleet.run.blocks import order_problems
 from fleet.run.console import rank_console
+from fleet.run.input_checks import lengths_of
 from fleet.run.mixed_kinds import stays_on_one
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.rank import Rank
@@ -28,6 +29,7 @@ from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key
 from fleet.spec.directions import compared_by, told_directions
 from fleet.spec.own_part import part_in_words
+from fleet.spec.semantics import schedule_notes
 
 
 def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
@@ -123,6 +125,7 @@ def _warnings(ready: Ready) -> Iterator[str]:
     rank = ready.rank
     yield from rank.warnings
     yield from order_problems(rank.runtime, len(rank.cluster.preprocessors))
+    yield from schedule_notes(rank.runtime.spec, lengths_of(rank.runtime))
     if ready.options.reduce == "horovod":
         yield NOT_BIT_FOR_BIT
     wanted, trainers = rank.runtime.spec.resources.trainers, len(rank.cluster.trainers)

@@ -25,6 +25,7 @@ from fleet.spec.job import Job
 from fleet.spec.metrics import NamedMetric
 from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
+from fleet.spec.schedules import Schedule, WarmUp
 from fleet.spec.search import Budget, SearchSpec
 from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.service_agreement import ServiceAgreement
@@ -42,6 +43,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     Job,
     Named,
     NamedMetric,
+    Schedule,
+    WarmUp,
     Seeds,
     Stop,
     ChangingBatch,

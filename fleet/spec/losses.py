@@ -1,0 +1,176 @@
+"""The loss that a job names: a function of (outputs, targets) that knows what it divides by."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fleet.spec.job import Job
+from fleet.spec.torch_names import named_loss
+from trainers.repeatable.random_state import RandomState
+from trainers.task.loss import IGNORED, Weight, check_additive, cross_entropy_weight, loss_given
+
+DEFAULT_LOSS = "cross_entropy"
+_BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+_ENTROPIES = frozenset({"cross_entropy", "nll_loss"})
+_BY_ELEMENT = _BROADCASTING | {
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss", "soft_margin_loss",
+    "hinge_embedding_loss",
+}  # fmt: skip
+_BY_SAMPLE = frozenset({"multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss"})
+_CLASSES = {
+    "MSELoss": "mse_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss",
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits", "KLDivLoss": "kl_div",
+    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
+    "HingeEmbeddingLoss": "hinge_embedding_loss", "MultiMarginLoss": "multi_margin_loss",
+    "MultiLabelMarginLoss": "multilabel_margin_loss", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
+}  # fmt: skip
+"""torch's classes of losses, and the functions that they call."""
+_TENSORS = frozenset({"weight", "pos_weight"})
+_MOST_CLASSES = 64
+
+
+class JobLoss:
+    """The loss of a job, called with (outputs, targets).
+
+    function: what is called, whose code a person may have written. is_sum: it adds up and divides by nothing.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Look the loss up. ReferenceProblem if there is none."""
+        self._job, self._name = job.name, job.loss.name if job.loss else DEFAULT_LOSS
+        found = named_loss(self._name)
+        self._arguments = loss_arguments(found, job.loss.arguments if job.loss else {})
+        self._kind = _kind(found, self._name) if _is_torchs(found) else ""
+        self._host_weights: Any = self._arguments.get("weight")  # stay there, whatever device the others go to
+        self._is_made = inspect.isclass(found)
+        self.function: Callable[..., Any] = found(**self._arguments) if self._is_made else found
+        reduction = self._arguments.get("reduction", "mean")
+        self.is_sum = bool(self._kind) and reduction == "sum"
+        self._knows_weight = bool(self._kind) and reduction in ("mean", "batchmean") and self._divides_by_targets()
+        self._was_tried = False
+
+    def __call__(self, outputs: Any, targets: Any) -> Any:
+        """Return the loss: a mean, or (mean, weight) as a person's function gives it. ValueError if shapes differ."""
+        if self._kind in _BROADCASTING and outputs.shape != targets.shape:
+            shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
+            what = f"{self._name} of {shapes} would pair every output with every target"
+            raise ValueError(f"{what}: make the shapes equal")
+        if isinstance(outputs, Tensor):
+            self._move(outputs.device)
+        return self.function(outputs, targets) if self._is_made else self.function(outputs, targets, **self._arguments)
+
+    def weight(self, targets: Any) -> Weight | None:
+        """Return what the loss of a batch divides by; None where its targets do not tell."""
+        if not self._knows_weight or not isinstance(targets, Tensor):
+            return None
+        if self._kind in _ENTROPIES:
+            weights, ignored = self._arguments.get("weight"), self._arguments.get("ignore_index", IGNORED)
+            if isinstance(weights, Tensor) and not targets.is_floating_point():
+                weights = self._host_weights if targets.device.type == "cpu" else weights.to(targets.device)
+            return cross_entropy_weight(targets, ignored, weights)
+        by_sample = self._kind in _BY_SAMPLE or self._arguments.get("reduction") == "batchmean"
+        return len(targets) if by_sample else targets.numel()
+
+    def try_parts(self, outputs: Any, targets: Any, why: str) -> None:
+        """At the first call, hold a loss that says no weight to be a mean over samples.
+
+        Targets of classes are tried with each class, as one batch may have one alone. A loss that draws random numbers,
+        or takes no such batch, is left as it is. UnfitTask if it is none; why: what makes that matter.
+        """
+        if self._was_tried:
+            return
+        self._was_tried = True
+        if self._kind or not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(targets)):
+            return
+        device, before = outputs.device, RandomState.now(outputs.device)
+        try:
+            with torch.no_grad():
+                for pair in _tried(outputs.detach(), targets):
+                    self._try(*pair, why)
+        finally:
+            before.set(device)
+
+    def _try(self, outputs: Tensor, targets: Tensor, why: str) -> None:
+        before = torch.get_rng_state()
+        try:
+            function = copy.deepcopy(self.function)
+            whole, weight = _number(self._job, function(outputs, targets, **self._given))
+            if weight or not torch.equal(before, torch.get_rng_state()):
+                return
+            rows = [_number(self._job, function(outputs[i : i + 1], targets[i : i + 1], **self._given))[0]
+                    for i in range(len(targets))]  # fmt: skip
+        except Exception:  # a person's loss may refuse such a batch; what it does with real ones is told by the run
+            return
+        check_additive(self._job, whole, [(loss, 1) for loss in rows], why)
+
+    @property
+    def _given(self) -> Mapping[str, Any]:
+        return {} if self._is_made else self._arguments
+
+    def _divides_by_targets(self) -> bool:
+        return (
+            self._kind in _ENTROPIES
+            or self._kind in _BY_SAMPLE
+            or "weight" not in self._arguments
+            or (self._kind not in _BROADCASTING)
+        )
+
+    def _move(self, device: torch.device) -> None:
+        """Let the loss's own tensors lie where the network's outputs do."""
+        if isinstance(self.function, nn.Module):
+            state = [*self.function.parameters(), *self.function.buffers()]
+            if any(tensor.device != device for tensor in state):
+                self.function.to(device)
+        for key, value in self._arguments.items():
+            if isinstance(value, Tensor) and value.device != device:
+                self._arguments[key] = value.to(device)
+
+
+def _kind(found: Any, name: str) -> str:
+    """The function of torch's that a loss is, as far as it is known what it divides by; else ""."""
+    own = name.rpartition(":")[2].rpartition(".")[2]
+    kind = _CLASSES.get(own, "") if inspect.isclass(found) else own
+    return kind if kind in _ENTROPIES | _BY_ELEMENT | _BY_SAMPLE else ""
+
+
+def loss_arguments(found: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a loss: of torch's own, lists of weights are tensors."""
+    return {key: _tensor(key, value) for key, value in arguments.items()} if _is_torchs(found) else dict(arguments)
+
+
+def _is_torchs(found: Any) -> bool:
+    return str(getattr(found, "__module__", "")).partition(".")[0] == "torch"
+
+
+def _tensor(key: str, value: Any) -> Any:
+    return (
+        torch.tensor(value, dtype=torch.get_default_dtype()) if key in _TENSORS and isinstance(value, list) else value
+    )
+
+
+def _number(job: str, given: Any) -> tuple[float, bool]:
+    """A loss as a number, and whether it says its weight."""
+    loss = loss_given(job, given, None, False)
+    return loss.mean.item(), loss.weight is not None
+
+
+def _tried(outputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Batches to try a loss with: the first samples of a real one, and, of classes, one in which each comes."""
+    first = min(len(targets), _MOST_CLASSES)
+    found = [(outputs[:first], targets[:first])]
+    if not targets.is_floating_point() and outputs.dim() == targets.dim() + 1 and outputs.shape[1] > 1:
+        classes = min(outputs.shape[1], _MOST_CLASSES)
+        turns = torch.arange(classes, device=targets.device)
+        rows = outputs[:1].expand(classes, *outputs.shape[1:])
+        steps = torch.linspace(0, 1, outputs.shape[1], device=outputs.device, dtype=outputs.dtype)
+        rows = rows * 0.5 + steps.reshape(1, -1, *(1,) * (outputs.dim() - 2))
+        each = turns.reshape(-1, *(1,) * (targets.dim() - 1)).expand(classes, *targets.shape[1:])
+        found.append((rows.contiguous(), each.to(targets.dtype).contiguous()))
+    return found
