@@ -10,6 +10,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 from fleet.spec.profile_files import profile_files
+from preprocess.files.modules import at_home
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 """What trainers may train on: `auto`, or a kind of device as torch names it."""
@@ -29,18 +30,15 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     """
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.own_part import part_problems
-    from fleet.spec.references import importable
     from fleet.spec.search_checks import search_problems, with_likely_trials
     from trainers.repeatable.no_exit import no_exit
 
-    with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state(), no_exit():
-        problems = [
-            *_resource_problems(spec),
+    problems = [*_resource_problems(spec), *_file_problems(spec), *_rate_problems(spec)]
+    with at_home(spec.folder), kept_random_state(), no_exit():
+        problems += [
             *_policy_problems(spec),
             *_minimum_problems(spec),
             *_service_problems(spec),
-            *_file_problems(spec),
-            *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
             *search_problems(spec),
         ]
