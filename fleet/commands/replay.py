@@ -60,7 +60,7 @@ def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target:
     recorded = ReplayedJob.read(directory, name)
     newest, steps = newest_checkpoint(recorded)
     if not inside_launcher():
-        for change in recorded.changes:
+        for change in recorded.unlike:
             tell(f"job {name}: {change}; a replay trains all of it on what is there now, and may come to other bits")
     code = run_job(_options(recorded, steps, ddp, trainers, target, trust))
     if code != DONE or inside_launcher():

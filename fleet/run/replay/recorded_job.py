@@ -73,7 +73,7 @@ class ReplayedJob:
         return (self.spec.folder, Path.cwd())
 
     @property
-    def changes(self) -> list[str]:
+    def unlike(self) -> list[str]:
         """What of its data and code changed while it trained, or since, a sentence each."""
         found = [
             f"{change['what']}: accepted, so that it was trained on that from epoch {change['jobs'][self.name] + 1} on"
