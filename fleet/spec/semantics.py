@@ -169,6 +169,7 @@ def _data_problems(spec: EnsembleSpec, lengths: Lengths) -> Iterator[Problem]:
 def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """What the jobs name, each kind of job looked at once."""
     from fleet.spec.job_checks import Inspection
+    from fleet.spec.search_checks import search_mend
 
     seen: set[str] = set()
     for position, job in enumerate(spec.jobs):
@@ -182,7 +183,9 @@ def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         for fault in inspection.faults:
             misfit = fault.misfit
             path = ("jobs", position, *fault.path)
-            yield spec.origins.problem(path, fault.value, misfit.rule, misfit.suggestion, misfit.mend)
+            better = search_mend(spec, job, fault.path)
+            mend = f"{misfit.mend}; or {better}" if better else misfit.mend
+            yield spec.origins.problem(path, fault.value, misfit.rule, misfit.suggestion, mend)
 
 
 def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths) -> Iterator[Problem]:

@@ -130,6 +130,7 @@ BlockCount = Annotated[int, Strict(), Field(ge=1, le=MOST_BLOCKS)]
 BlockRange = Annotated[tuple[BlockCount, BlockCount], AfterValidator(_ascending), BeforeValidator(_pair)]
 CountRange = Annotated[tuple[Count, Count], AfterValidator(_ascending), BeforeValidator(_pair)]
 RealRange = Annotated[tuple[Real, Real], AfterValidator(_ascending)]
+CountingRange = Annotated[tuple[Count, Count], AfterValidator(_ascending)]
 PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 Plain = Annotated[JsonValue, AfterValidator(_finite)]
 
