@@ -54,6 +54,8 @@ def add(
     for entry in jobs:
         if not added.has(entry):
             added.offer(entry)
+    if not jobs:
+        return
     promised = {entry["name"] for entry in jobs if entry["deadline"] is not None}
     _await(added, [entry["name"] for entry in jobs], promised, directory, wait)
 
@@ -68,10 +70,12 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
         spec = spec.with_jobs(tuple(entry.model_copy(update={"deadline": deadline}) for entry in spec.jobs))
     mapping: Mapping[str, Any] = spec.to_mapping()
     again = {entry["name"] for entry in mapping["jobs"] if added.has(entry)}
-    taken = {entry["name"] for entry in known.spec["jobs"]} | added.names()
+    there = {entry["name"]: entry for entry in known.spec["jobs"]}
+    taken = there.keys() | added.names()
+    same = {entry["name"] for entry in mapping["jobs"] if there.get(entry["name"]) == entry}
     problems = list(check(spec, known.lengths))
     for position, entry in enumerate(spec.jobs):
-        if entry.name in taken - again:
+        if entry.name in taken - again - same:
             problems.append(
                 spec.origins.problem(
                     ("jobs", position, "name"), entry.name, "the run has a job of this name", mend="choose another"
@@ -91,7 +95,9 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
             )
     if problems:
         raise SpecError(problems, str(path))
-    return list(mapping["jobs"])
+    if same:
+        print(f"{', '.join(sorted(same))}: the run has {'it' if len(same) == 1 else 'them'}")
+    return [entry for entry in mapping["jobs"] if entry["name"] not in same]
 
 
 def _check_unchanged(directory: Path, known: EnsembleFile) -> None:

@@ -47,6 +47,8 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     values, own = {**spec.to_mapping(), **found_files(spec)}, {job.name for job in spec.jobs}
     with storage():
         added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
+    mine = {job["name"]: job for job in values["jobs"]}
+    added = [job for job in added if mine.get(job["name"]) != job]  # the spec may have caught up with them
     for job in added:
         if job["name"] in own:
             raise BadInput(
