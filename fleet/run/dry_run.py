@@ -15,6 +15,7 @@ from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
+from fleet.run.disk_need import disk_need
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.memory_checks import Room, memory_problem
@@ -106,6 +107,7 @@ class DryRun:
         problems: this machine's problems, which another one may not have.
         orders: a sentence on each data set whose order goes by blocks.
         search: sentences on the search, whose first trials are planned with the jobs.
+        disk: bytes that all checkpoints take at most, and a sentence.
     """
 
     spec: EnsembleSpec
@@ -121,6 +123,7 @@ class DryRun:
     orders: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
     broken: tuple[ServiceWindow, ...] = ()
+    disk: tuple[int, str] = (0, "")
 
     @property
     def seconds(self) -> float:
@@ -166,6 +169,7 @@ class DryRun:
             "problems": list(self.problems),
             "orders": list(self.orders),
             "search": list(self.search),
+            "checkpoint_bytes": self.disk[0],
         }
 
 
@@ -180,6 +184,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
+    own = {job.name: job for job in spec.jobs}
     searched, spec = tuple(described_search(spec)), with_first_trials(spec)
     asked, members = spec.resources, 1 if asked_device(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
@@ -211,6 +216,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
         orders,
         searched,
         told.outcome.broken,
+        disk_need(spec, own, sizes),
     )
 
 

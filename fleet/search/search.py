@@ -129,6 +129,10 @@ class Search:
             return iter(())
         return filter(self._may_be_ahead, self._rule.probable(self._most_trials))
 
+    def hopeless(self) -> Iterator[int]:
+        """Trials that pause and will never go on, whatever others come to, as long as its bounds stay."""
+        return iter(()) if self._most_trials is None else self._rule.hopeless(self._most_trials)
+
     def is_promising(self, segment: Segment) -> bool:
         """Whether a paused trial is as likely to train a segment as one of which nobody knows anything, or likelier."""
         return self._most_trials is not None and self._rule.is_promising(segment, self._most_trials)

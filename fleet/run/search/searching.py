@@ -16,6 +16,7 @@ from fleet.run.search.ahead import Ahead, Files, Limits
 from fleet.run.search.damaged_copies import DamagedCopies
 from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
+from fleet.run.search.retention import Retention
 from fleet.run.search.steering import SECONDS_BETWEEN_LOOKS, Steering
 from fleet.run.search.trial_jobs import TrialJobs
 from fleet.run.search.twins import Twins
@@ -71,6 +72,7 @@ class Searching:
             recorded.unused,
         )  # fmt: skip
         self._twins = Twins(self._search, spec, lambda trial: books.ledger.jobs.get(self._name(trial)))
+        self._retention = Retention(self._search, books, self._name, files, spec.checkpoints.keep)
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
         self._copies = DamagedCopies(books, self._inheriting, self._name, files) if self._inheriting else None
@@ -167,6 +169,7 @@ class Searching:
             self._write_front()
             if self._inheriting is not None and not self._steering.is_over:
                 self._inheriting.over(self._search.begun)
+        self._retention.look(self._pruned, self._ahead.is_beyond)
 
     @property
     def unused(self) -> int:
@@ -208,6 +211,8 @@ class Searching:
             name = self._name(decision.trial)
             if decision.kind in ("start", "resume") and name not in self._books.ledger.jobs:
                 self._begin(decision, admit)
+            if decision.kind == "resume":
+                self._retention.resumed(decision.trial)
             if self._inheriting is not None:
                 self._inheriting.carry_out(decision)
             self._write(name, decision)
