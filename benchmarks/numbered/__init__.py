@@ -1,0 +1,1 @@
+"""Bars of `python -m benchmarks numbers`, a chapter a subject."""
