@@ -54,7 +54,9 @@ def make(folder: Path) -> None:
     write_whole(folder / "d.yaml", SPEC)
     for name, text in MODULES.items():
         write_whole(folder / name, text)
-    for number, (name, count) in enumerate({"train.npz": 96, "held.npz": 32, "own.npy": 64, "own_held.npy": 32}.items()):
+    for number, (name, count) in enumerate(
+        {"train.npz": 96, "held.npz": 32, "own.npy": 64, "own_held.npy": 32}.items()
+    ):
         _write_rows(folder / name, _rows(number, count))
 
 

@@ -18,10 +18,12 @@ def corners(over: Mapping[str, Distribution]) -> list[dict[str, Any]]:
     """
     found = [_with_ends(over, {})]
     for path, what in over.items():
-        for case in what.cases or (what,):
+        for number, case in enumerate(what.cases or (what,)):
+            others = _not_forced(over, (what.cases or ())[:number])
             for value in _ends(case)[0 if conditional(what) else 1 :]:
-                one = _with_ends(over, {**_forced(over, what, case), path: value})
-                if one not in found:
+                one = _with_ends(over, {**others, **_forced(over, what, case), path: value})
+                chosen = applies(what, one)
+                if one not in found and chosen is not None and chosen[0] is case:
                     found.append(one)
     return found[:MOST_CORNERS]
 
@@ -37,6 +39,19 @@ def _forced(over: Mapping[str, Distribution], *conditions: Distribution) -> dict
     for one in conditions:
         for path in one.when or ():
             found = {**_forced(over, over[path]), **found, path: accepted(one, path)[0]}
+    return found
+
+
+def _not_forced(over: Mapping[str, Distribution], cases: tuple[Distribution, ...]) -> dict[str, Any]:
+    """Values of other paths with which these cases do not hold, as far as ends of ranges are such."""
+    found: dict[str, Any] = {}
+    for case in cases:
+        for path in case.when or ():
+            ends = [end for one in over[path].cases or (over[path],) for end in _ends(one)]
+            other = next((end for end in ends if end not in accepted(case, path)), None)
+            if other is not None and path not in found:
+                found[path] = other
+                break
     return found
 
 

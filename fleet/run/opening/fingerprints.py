@@ -15,7 +15,7 @@ from fleet.spec import EnsembleSpec, Job
 from fleet.spec.code_digest import code_changes, code_of
 from fleet.spec.data_keys import data_key
 from preprocess import Dataset
-from preprocess.making.fingerprints import data_changes, fingerprint, unproved_changes
+from preprocess.making.fingerprints import data_changes, fingerprint, is_whole, unproved_changes
 from preprocess.sources.file_fingerprints import file_changes, fingerprint_files
 
 EVENT = "fingerprints"
@@ -149,6 +149,8 @@ def changes_on_disk(journal: Path, spec: EnsembleSpec) -> list[Change]:
     before, found = Fingerprints.read(read_journal(journal)), []
     for key, parts in before.data.items():
         for part in parts.values():
+            if is_whole(part):
+                continue  # only its samples tell
             now = fingerprint_files(part["arguments"], [str(journal.parent.absolute())])
             found += [
                 Change(f"data {key}: {text}", _trained_on(key, before, spec))
