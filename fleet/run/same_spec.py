@@ -58,9 +58,9 @@ def _may_change(found: Difference) -> bool:
 
 def _told(found: Difference, directory: RunDirectory) -> str:
     """A difference, and what to do where that is not the same for all."""
-    section, job, *keys = found.parts
-    if section != "jobs":
+    if found.parts[0] != "jobs" or len(found.parts) < 2:
         return str(found)
+    job, *keys = found.parts[1:]
     if not keys and found.second is ABSENT:
         return (
             f"job {job} is part of the run, and not of this spec; leave it there (one that is done trains no more), or "
