@@ -10,7 +10,7 @@ from typing import Any
 from fleet.report.wording import plural
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.recorded_spec import references_in
-from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.journal import Journal, JournalLine, read_journal
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.code_digest import code_changes, code_of
 from fleet.spec.data_keys import data_key
@@ -94,11 +94,11 @@ class Found:
     notes: tuple[str, ...] = ()
     named: frozenset[str] = frozenset()
 
-    def write(self, write: Any) -> None:
-        """Write it as a line of the journal, by its `write`, if there is anything new."""
+    def write(self, journal: Journal) -> None:
+        """Write it into the journal, if there is anything new."""
         if self.new.data or self.new.code or self.accepted:
             told = [{"what": change.what, "jobs": dict(change.jobs)} for change in self.accepted]
-            write(EVENT, data=self.new.data, code=self.new.code, accepted=told)
+            journal.write("fingerprints", data=self.new.data, code=self.new.code, accepted=told)
 
 
 def check_unchanged(

@@ -43,7 +43,7 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
-    ready.prints.write(journal.write)
+    ready.prints.write(journal)
     for name, epochs in books.longer.items():
         journal.write("extended", job=name, epochs=epochs)
     _settle_bests(rank, books)

@@ -162,7 +162,7 @@ class Newcomers:
         named = set(references_of(new.runtime.spec, new.job)) - self._named
         if named:
             self._named |= named
-            Found(Fingerprints(code=code_of(named, new.runtime.spec.folder, [Path.cwd()]))).write(self._journal.write)
+            Found(Fingerprints(code=code_of(named, new.runtime.spec.folder, [Path.cwd()]))).write(self._journal)
 
     def _check(self, runtime: Runtime, job: Job) -> Size:
         """Return the job's size; BadInput if this run cannot carry it."""
