@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fleet.commands.arguments import RunFolder
+from fleet.commands.arguments import AcceptChanges, RunFolder
 from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
 from fleet.run_directory.added_jobs import AddedJobs
@@ -32,6 +32,7 @@ def add(
     ],
     deadline: _Deadline = None,
     wait: _Wait = 120.0,
+    accept_changes: AcceptChanges = False,
 ) -> None:
     """Add jobs to a run: while it goes on it takes them in; otherwise its next start does.
 
@@ -48,9 +49,13 @@ def add(
     added = AddedJobs(directory)
     with mendable(SpecError, ValueError):
         jobs = _read(job, known, added, None if deadline is None else due(deadline))
+    if not accept_changes:
+        _check_unchanged(directory, known)
     for entry in jobs:
         if not added.has(entry):
             added.offer(entry)
+    if not jobs:
+        return
     promised = {entry["name"] for entry in jobs if entry["deadline"] is not None}
     _await(added, [entry["name"] for entry in jobs], promised, directory, wait)
 
@@ -65,10 +70,12 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
         spec = spec.with_jobs(tuple(entry.model_copy(update={"deadline": deadline}) for entry in spec.jobs))
     mapping: Mapping[str, Any] = spec.to_mapping()
     again = {entry["name"] for entry in mapping["jobs"] if added.has(entry)}
-    taken = {entry["name"] for entry in known.spec["jobs"]} | added.names()
+    there = {entry["name"]: entry for entry in known.spec["jobs"]}
+    taken = there.keys() | added.names()
+    same = {entry["name"] for entry in mapping["jobs"] if there.get(entry["name"]) == entry}
     problems = list(check(spec, known.lengths))
     for position, entry in enumerate(spec.jobs):
-        if entry.name in taken - again:
+        if entry.name in taken - again - same:
             problems.append(
                 spec.origins.problem(
                     ("jobs", position, "name"), entry.name, "the run has a job of this name", mend="choose another"
@@ -88,7 +95,22 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
             )
     if problems:
         raise SpecError(problems, str(path))
-    return list(mapping["jobs"])
+    if same:
+        print(f"{', '.join(sorted(same))}: the run has {'it' if len(same) == 1 else 'them'}")
+    return [entry for entry in mapping["jobs"] if entry["name"] not in same]
+
+
+def _check_unchanged(directory: Path, known: EnsembleFile) -> None:
+    """End if the files of the run's data, or its code, are not what it was trained on."""
+    from fleet.run.opening.fingerprints import changes_on_disk, refusal
+    from fleet.spec import EnsembleSpec
+    from preprocess.files.modules import at_home
+
+    spec, journal = EnsembleSpec.from_mapping(known.spec, folder=known.folder), directory.absolute() / "journal.jsonl"
+    with at_home(known.folder):
+        changes = changes_on_disk(journal, spec)
+    if changes:
+        end(BAD_INPUT, refusal(directory, changes))
 
 
 def _await(added: AddedJobs, names: list[str], promised: Collection[str], directory: Path, wait: float) -> None:

@@ -30,6 +30,9 @@ Start = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust", help="run the code that the run's spec names although another user chose it")
 ]
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="go on although data or code is not what the run was trained on")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 

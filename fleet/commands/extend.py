@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.commands.arguments import Preprocessors, RunFolder, Settings, Trainers, Trust, changes_of
+from fleet.commands.arguments import AcceptChanges, Preprocessors, RunFolder, Settings, Trainers, Trust, changes_of
 from fleet.commands.ranks import run_on_ranks
 from fleet.run.options import ExtendOrder, RunOptions
 from fleet.run_directory.ensemble_file import NAME
@@ -26,6 +26,7 @@ def extend(
     preprocessors: Preprocessors = None,
     settings: Settings = None,
     trust: Trust = False,
+    accept_changes: AcceptChanges = False,
 ) -> None:
     """Go on with a run in which a job trains until more epochs: with the bits of a run that was longer from the start.
 
@@ -34,4 +35,5 @@ def extend(
     """
     changes = changes_of(trainers, preprocessors, None, settings)
     order = ExtendOrder(job, epochs, only_epochs, trust)
-    sys.exit(run_on_ranks(RunOptions(directory / NAME, changes, directory, extend=order), restarts=3, in_place=True))
+    options = RunOptions(directory / NAME, changes, directory, extend=order, accept=accept_changes)
+    sys.exit(run_on_ranks(options, restarts=3, in_place=True))

@@ -98,6 +98,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
     parts += [f"shared memory of node {node}: {readable_bytes(size)}" for node, size in memory[:_MOST_NODES]]
     if len(memory) > _MOST_NODES:
         parts.append(f"and of {len(memory) - _MOST_NODES:,} nodes more")
+    parts.append(plan.disk[1])
     return parts + [f"problem: {text}" for text in plan.problems]
 
 

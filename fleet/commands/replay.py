@@ -16,6 +16,7 @@ from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import Ddp, TrainerCount, run_job
 from fleet.machine.launch.exit_codes import DONE
 from fleet.machine.launch.launched import inside_launcher
+from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from fleet.run.replay.recorded_job import ReplayedJob
@@ -58,6 +59,9 @@ def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target:
     check_trusted(directory, trust)
     recorded = ReplayedJob.read(directory, name)
     newest, steps = newest_checkpoint(recorded)
+    if not inside_launcher():
+        for change in recorded.unlike:
+            tell(f"job {name}: {change}; a replay trains all of it on what is there now, and may come to other bits")
     code = run_job(_options(recorded, steps, ddp, trainers, target, trust))
     if code != DONE or inside_launcher():
         return code

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fleet.commands.arguments import (
+    AcceptChanges,
     ClusterShape,
     PolicyName,
     Preprocessors,
@@ -58,6 +59,7 @@ def run(
     in_place: _InPlace = True,
     reduce: _Reduce = None,
     folder: _Folder = None,
+    accept_changes: AcceptChanges = False,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
@@ -73,5 +75,5 @@ def run(
     changes = changes_of(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes = (*changes, f"rehearse.time_scale={time_scale}")
-    options = RunOptions(spec, changes, out, rehearse, shape, reduce=reduce, beside=folder)
+    options = RunOptions(spec, changes, out, rehearse, shape, reduce=reduce, beside=folder, accept=accept_changes)
     sys.exit(run_on_ranks(options, restarts, in_place and reduce != "horovod"))  # Horovod needs all it was started with

@@ -178,6 +178,8 @@ def _change_trial(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.added(ledger.jobs[job].limited(line["end"]))
         case "ahead":
             ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=not (line.get("sure") or line.get("probable"))))
+        case "dropped":
+            ledger.added(replace(ledger.jobs[job], checkpoint=None))
         case "further":
             record = ledger.jobs[job]
             ledger.added(replace(record, state=record.state.changed(further=line["epochs"])))

@@ -15,6 +15,7 @@ from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
+from fleet.run.disk_need import disk_need
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.input_checks import lengths_of
@@ -109,6 +110,7 @@ class DryRun:
         orders: a sentence on each data set whose order goes by blocks.
         search: sentences on the search, whose first trials are planned with the jobs.
         schedules: sentences on learning-rate schedules that are not as long as their runs.
+        disk: bytes that all checkpoints take at most, and a sentence.
     """
 
     spec: EnsembleSpec
@@ -125,6 +127,7 @@ class DryRun:
     search: tuple[str, ...] = ()
     broken: tuple[ServiceWindow, ...] = ()
     schedules: tuple[str, ...] = ()
+    disk: tuple[int, str] = (0, "")
 
     @property
     def seconds(self) -> float:
@@ -171,6 +174,7 @@ class DryRun:
             "orders": list(self.orders),
             "search": list(self.search),
             "schedules": list(self.schedules),
+            "checkpoint_bytes": self.disk[0],
         }
 
 
@@ -185,7 +189,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
-    own = {job.name for job in spec.jobs}
+    own = {job.name: job for job in spec.jobs}
     searched, spec = tuple(described_search(spec)), with_first_trials(spec)
     asked, members = spec.resources, 1 if asked_device(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
@@ -218,6 +222,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
         searched,
         told.outcome.broken,
         schedule_notes(spec.with_jobs(tuple(job for job in spec.jobs if job.name in own)), lengths_of(ready.runtime)),
+        disk_need(spec, own, sizes),
     )
 
 

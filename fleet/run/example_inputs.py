@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import dataset_specs
-from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
 from preprocess import HELD_OUT, TRAIN, Dataset
+from preprocess.files.modules import at_home
 
 
 def example_inputs(spec: EnsembleSpec, job: Job, samples: int = 2) -> Tensor:
@@ -26,7 +25,7 @@ def example_inputs(spec: EnsembleSpec, job: Job, samples: int = 2) -> Tensor:
         raise BadInput(
             f"the batches of job {job.name} are made by `collate`, so no example of its inputs is known here"
         )
-    with importable([spec.folder, Path.cwd()]):
+    with at_home(spec.folder):
         data = Dataset(dataset_specs(spec.with_jobs((job,)))[key])
         kind, there = (HELD_OUT, data.held_out) if data.held_out else (TRAIN, data.length)
         inputs, targets = data.layout.empty(samples)

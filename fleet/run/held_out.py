@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +11,12 @@ from torch import Tensor
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.ranks.runtime import dataset_specs
-from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset
+from preprocess.files.modules import at_home
 from preprocess.samples.part import Part
 from preprocess.samples.ragged import places_in
 from preprocess.samples.substitutes import Mask, mask_of
@@ -94,7 +94,7 @@ def held_out_of(
     check_shared({job.name: data_key(job) for job in jobs}, "data set", "--data NAME takes one of the spec for all")
     first = jobs[0]
     key = data_key(first)
-    with importable([spec.folder, Path.cwd()]):
+    with at_home(spec.folder):
         if opened is not None and key in opened:
             data = opened[key]
         else:

@@ -28,7 +28,8 @@ from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.time_limit import time_limit, together
 from fleet.run_directory.directory import RunDirectory
-from fleet.spec import EnsembleSpec, importable
+from fleet.spec import EnsembleSpec
+from preprocess.files.modules import at_home
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.horovod import horovod_sum
@@ -75,11 +76,11 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
     check_mpi_threads(MPI)
     if world.rank == COORDINATOR:
         leave("pid", os.getpid())
-    folder = options.folder
+    folder, stood = options.folder, Path.cwd()
     with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
         spec = agree(world, lambda: whole_spec(options, world.size), partial(EnsembleSpec.from_mapping, folder=folder))
-    with importable([folder, Path.cwd()]):
-        return _take_part(options, world, spec, stop)
+    with at_home(folder):  # which the options' own paths do not begin in
+        return _take_part(options if Path.cwd() == stood else options.standing(stood), world, spec, stop)
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:

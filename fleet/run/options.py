@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleet.machine.horovod import check_horovod
@@ -74,6 +74,8 @@ class RunOptions:
             can send to each other, else "mpi".
         extend: the run in `out` goes on with its own spec, and a job trains longer.
         beside: where the spec's modules and relative paths are looked for; None: where its file is.
+        accept: data and code that changed since the run began are taken as they are now.
+        stood: where the command was given, from which its own paths begin.
     """
 
     spec: Path
@@ -85,6 +87,14 @@ class RunOptions:
     reduce: str | None = None
     extend: ExtendOrder | None = None
     beside: Path | None = None
+    accept: bool = False
+    stood: Path = Path()
+
+    def standing(self, stood: Path) -> RunOptions:
+        """Options that say elsewhere what these say in a folder."""
+        profile = self.profile and replace(self.profile, out=stood / self.profile.out)
+        out, beside = self.out and stood / self.out, self.beside and stood / self.beside
+        return replace(self, spec=stood / self.spec, out=out, beside=beside, profile=profile, stood=stood)
 
     def load(self) -> EnsembleSpec:
         """Read the spec: the file's, or, where a job is extended, that of the run, without jobs that were added.
@@ -141,8 +151,8 @@ class RunOptions:
     def directory(self, spec: EnsembleSpec) -> Path:
         """The run directory; an offline profile has one of its own, apart from the run's."""
         if self.profile is not None:
-            return Path("runs") / f"{spec.name}{self.profile.suffix}"
-        return self.out if self.out is not None else Path("runs") / spec.name
+            return self.stood / "runs" / f"{spec.name}{self.profile.suffix}"
+        return self.out if self.out is not None else self.stood / "runs" / spec.name
 
     def arguments(self, trainers: int) -> list[str]:
         """The command line that says the same to each rank, with the number of trainers settled."""
@@ -157,4 +167,5 @@ class RunOptions:
         words += ["--reduce", self.reduce] if self.reduce else []
         words += ["--folder", str(self.beside)] if self.beside is not None else []
         words += ["--rehearse"] if self.rehearse else []
+        words += ["--accept-changes"] if self.accept else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

@@ -27,6 +27,8 @@ from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
+from fleet.spec.places import check_places
+from preprocess.files.modules import at_home
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
     asked, device = spec.resources, asked_device(spec)
-    with importable([spec.folder, Path.cwd()]):
+    check_places(spec)
+    with at_home(spec.folder):
         datasets = open_datasets(spec)
         runtime = Runtime(spec, facts_of(datasets))
         check_against_data(runtime, datasets)
@@ -117,6 +120,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         check_minimum(runtime, cluster)
         check_lending(runtime, cluster)
         sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
+    with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     lending = lending_of(runtime, cluster)

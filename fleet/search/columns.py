@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.search.sampling.space import parameters
 from fleet.spec import SearchSpec
+from fleet.spec.conditions import applies
 from fleet.spec.distributions import Distribution
 
 
@@ -54,7 +55,12 @@ def value_row(over: Mapping[str, Distribution], values: Mapping[str, Any]) -> di
         over: dotted path -> its distribution.
         values: dotted path -> value, of one trial.
     """
-    return dict(pair for path, what in over.items() if path in values for pair in _cells(what, path, values[path]))
+    return dict(
+        pair
+        for path, what in over.items()
+        if path in values and (chosen := applies(what, values)) is not None
+        for pair in _cells(chosen[0], path + chosen[1], values[path])
+    )
 
 
 def _cells(what: Distribution, name: str, value: Any) -> Iterator[tuple[str, Any]]:

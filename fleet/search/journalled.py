@@ -68,6 +68,7 @@ class JournalledTrial:
         done: the epochs after which it trained no more by its own stopping rule; None: that never came.
         kind: of the last decision on it.
         pruned: whether the search wants no more of it.
+        same_as: the job that trained the same values, whose results are its own; empty: it trains by itself.
     """
 
     trial: int
@@ -82,6 +83,7 @@ class JournalledTrial:
     done: int | None = None
     kind: str = "start"
     pruned: bool = False
+    same_as: str = ""
 
     @property
     def status(self) -> str:
@@ -182,6 +184,7 @@ class _Reader:
         self.further: tuple[tuple[str, bool], ...] = ()
         self.own: dict[int, JournalledOwnTrial] = {}
         self._early: dict[str, Line] = {}
+        self._twins: dict[str, str] = {}  # trial -> the one that answers for it
         self._ahead: dict[str, JournalledTrial] = {}  # trials that train before they begin, and may never do so
         self._folds = {
             "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
@@ -204,6 +207,8 @@ class _Reader:
             self._begin(job, line)
         elif kind == "ahead" and job not in self.trials:
             self._ahead.setdefault(job, JournalledTrial(line["trial"], job, {}, 1))
+        elif kind == "twin":
+            self._twins[job] = str(line["of"])
         elif kind == "failed" and job not in self.trials and job not in self._ahead:
             self._early[job] = line  # what cannot be made fails before it begins
         trial = self.trials.get(job) or self._ahead.get(job)
@@ -212,7 +217,8 @@ class _Reader:
 
     def _begin(self, job: str, line: Line) -> None:
         known = self._ahead.pop(job, JournalledTrial(line["trial"], job, {}, 1))
-        self.trials[job] = replace(known, values=line["values"], cost=line["cost"])
+        same_as = self._twins.get(job, "")
+        self.trials[job] = replace(known, values=line["values"], cost=line["cost"], same_as=same_as)
         if job in self._early:
             self._failed(self.trials[job], self._early.pop(job))
 

@@ -74,15 +74,11 @@ class Search:
         self._closed, self._changes = False, list[Change]()
         self._own, self._closing = OwnTrials(), dict[int, bool]()  # by devices
         self._early = set[int]()  # trials whose first results arrive before they begin
-        self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
-        self._events: list[tuple[int, int]] = []  # virtual finish, trial
-        self._arrived: dict[tuple[int, int], float | None] = {}
-        self._further: dict[tuple[int, int], tuple[float, ...]] = {}  # of what has arrived
-        self._known: list[tuple[int, int, float | None]] = []
-        self._last: dict[int, tuple[int, float | None]] = {}  # trial -> epochs and loss that are known
+        self._under_way, self._events = dict[int, tuple[int, Segment]](), list[tuple[int, int]]()  # by virtual finish
+        self._arrived, self._further = dict[tuple[int, int], float | None](), dict[tuple[int, int], tuple[float, ...]]()
+        self._known, self._last = list[tuple[int, int, float | None]](), dict[int, tuple[int, float | None]]()
         self._status, self._values = dict[int, Status](), dict[int, Mapping[str, Any]]()
-        self._views: list[tuple[int, int]] = []  # for each begun trial: known results and decisions by then
-        self._firsts = [0]  # epochs of the first segments of so many trials
+        self._firsts, self._views = [0], list[tuple[int, int]]()  # by trial: epochs at first; what was known by then
         self._hash = hashlib.sha256()
         Change(0, width, trials, epochs)  # checks them
         self._advance()
@@ -128,6 +124,10 @@ class Search:
         if self._may_end_before() or self._most_trials is None:
             return iter(())
         return filter(self._may_be_ahead, self._rule.probable(self._most_trials))
+
+    def hopeless(self) -> Iterator[int]:
+        """Trials that pause and will never go on, whatever others come to, as long as its bounds stay."""
+        return iter(()) if self._most_trials is None else self._rule.hopeless(self._most_trials)
 
     def is_promising(self, segment: Segment) -> bool:
         """Whether a paused trial is as likely to train a segment as one of which nobody knows anything, or likelier."""

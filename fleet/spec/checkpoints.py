@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fleet.spec.values import Count, NotNegative, Section, Text
+from fleet.spec.values import Count, CountOrNone, NotNegative, Section, Text
 
 
 class Checkpoints(Section):
     """How often a job is saved."""
 
     every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
-    keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
+    keep: CountOrNone = Field(
+        default=2,
+        description="How many of a job's newest checkpoints are kept. 0: one, as long as the job may go on or is done, "
+        "and none of a trial that its search stops, but for the best trial so far.",
+        examples=[2],
+    )
     best: Text | None = Field(
         default=None,
         description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the highest "

@@ -90,9 +90,14 @@ def spec_hash(spec: EnsembleSpec) -> str:
 class Difference:
     """A value that two specs do not share; ABSENT where one has none."""
 
-    path: str
+    parts: Path
     first: Any
     second: Any
+
+    @property
+    def path(self) -> str:
+        """Where it is, as people write it."""
+        return written(self.parts)
 
     def __str__(self) -> str:
         return f"{self.path}: {shown(self.first)} -> {shown(self.second)}"
@@ -122,4 +127,4 @@ def _differences(first: Any, second: Any, path: Path) -> Iterator[Difference]:
         for index, (one, other) in enumerate(zip(first, second)):
             yield from _differences(one, other, path + (index,))
     elif first != second or isinstance(first, bool) != isinstance(second, bool):
-        yield Difference(written(path), first, second)
+        yield Difference(path, first, second)

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from fleet.spec.distributions import Distribution, draw
+from fleet.spec.conditions import checked, drawn
+from fleet.spec.distributions import Distribution
 from fleet.spec.folds import folded, folds_of
 from fleet.spec.job import NAMED_KEYS
 from fleet.spec.name_templates import filled, template_problems
@@ -54,6 +55,8 @@ class Sample(Section):
         description="Dotted path of a job's key -> the distribution from which its value is drawn.",
         examples=[{"optimizer.arguments.lr": {"log_uniform": [0.001, 0.1]}}],
     )
+
+    _conditions = field_validator("over")(checked)
 
 
 @dataclass
@@ -164,10 +167,7 @@ def _grid(grid: Grid) -> Iterator[Combination]:
 def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
     own = seed if sample.seed is None else sample.seed
     for index in range(sample.count):
-        yield (
-            {path: draw(what, own, index, path) for path, what in sample.over.items()},
-            {path: (path,) for path in sample.over},
-        )
+        yield drawn(sample.over, own, index), {path: (path,) for path in sample.over}
 
 
 def over_problems(paths: Iterable[str], base: Path, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
@@ -181,9 +181,13 @@ def over_problems(paths: Iterable[str], base: Path, fixed: Mapping[str, Any], or
             )
         for other in paths:
             if path.startswith(other + "."):
-                yield origins.problem(
-                    at, ABSENT, f"lies inside {other}, which is varied too", mend=f"vary {other} or {path}, not both"
-                )
+                mend = f"vary {other} or {path}, not both"
+                if other.rpartition(".")[2] in NAMED_KEYS:
+                    mend += (
+                        f"; or vary {other}.name, such as {{choice: [...]}}, and {path} only where it is meant, by "
+                        f"`when: {{{other}.name: ...}}` beside its distribution"
+                    )
+                yield origins.problem(at, ABSENT, f"lies inside {other}, which is varied too", mend=mend)
         blocked = _blocked(fixed, parts)
         if blocked:
             yield origins.problem(

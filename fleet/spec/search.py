@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, JsonValue, Strict, field_validator,
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changeable_keys import OPTIMIZER, can_change
-from fleet.spec.corners import product
+from fleet.spec.conditions import Enumerated, checked, combinations
+from fleet.spec.corners import conditional
 from fleet.spec.declared import declared_of
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import Problem, SpecError
@@ -157,7 +158,7 @@ class SearchSpec(Section):
                 "{path} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer",
                 {"path": varied, "mend": f"set {varied} in `job`"},
             )
-        return over
+        return checked(over)
 
     @model_validator(mode="after")
     def _bounded(self) -> SearchSpec:
@@ -190,6 +191,13 @@ class SearchSpec(Section):
         stop: Any = self.job.get("stop") or {}
         early = next((key for key in ("target", "patience") if stop.get(key)), None)
         fixed = next((path for path in self.over if not can_change(path)), None)
+        bound = next((path for path, what in self.over.items() if conditional(what)), None)
+        if bound is not None:
+            raise PydanticCustomError(
+                "condition_in_population",
+                "{path} has a condition, and a population changes values while its members train",
+                {"path": bound, "mend": "take `when` and `cases` away, or take another stopping rule"},
+            )
         if early is not None or self.job.get("task"):
             what, mend = ("a task", "name a model and an optimizer") if early is None else (early, f"take {early} away")
             raise PydanticCustomError(
@@ -212,7 +220,7 @@ class SearchSpec(Section):
             )
 
     def _check_grid(self) -> None:
-        endless = next((path for path, what in self.over.items() if product((what,)) is None), None)
+        endless = next((path for path, what in self.over.items() if combinations(what) is None), None)
         if endless is not None:
             raise PydanticCustomError(
                 "endless_grid",
@@ -231,7 +239,7 @@ class SearchSpec(Section):
     @property
     def combinations(self) -> int | None:
         """How many combinations of values there are; None: any number."""
-        return product(tuple(self.over.values()))
+        return Enumerated(self.over).count()
 
     @property
     def most_trials(self) -> int | None:

@@ -47,6 +47,24 @@ def search_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         yield from _reference_problems(spec, ("search", "costs"), search.costs)
 
 
+def search_mend(spec: EnsembleSpec, job: Job, path: Path) -> str:
+    """What a search could say instead, where the values that it varies at a path of a job do not fit; "": nothing."""
+    dotted, over = ".".join(map(str, path)), spec.search.over if spec.search is not None else {}
+    for varied, what in over.items():
+        owner, inside, argument = varied.partition(".arguments.")
+        names = over[f"{owner}.name"].choice if f"{owner}.name" in over else None
+        own = getattr(getattr(job, owner, None), "name", None)
+        if inside and varied == dotted and names is not None and own in names:
+            others = [name for name in names if name != own]
+            return f"say beside its distribution where it is set: when: {{{owner}.name: {', '.join(map(str, others))}}}"
+        ends = what.uniform or what.log_uniform
+        whole = ends is not None and what.step is None and all(end == int(end) for end in ends) and ends[0] >= 1
+        if ends is not None and whole and (varied == dotted or varied.startswith(f"{dotted}.")):
+            kind = "integer" if what.uniform else "log_integer"
+            return f"where {argument or varied} is a whole number, {{{kind}: [{int(ends[0])}, {int(ends[1])}]}}"
+    return ""
+
+
 def most_workers(spec: EnsembleSpec) -> int:
     """Virtual workers of all jobs together, with those of the trials, as far as anybody says how many there are."""
     search, workers = spec.search, sum(job.virtual_workers for job in spec.jobs)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
+from fleet.spec.conditions import checked
 from fleet.spec.corners import corners
 from fleet.spec.distributions import Distribution
 from fleet.spec.expansion import laid_over, over_problems, with_varied_seeds
@@ -70,8 +72,8 @@ def form_problems(search: Any, names: Sequence[str], origins: Origins) -> Iterat
 def _valid(over: Any) -> Mapping[str, Distribution] | None:
     """The distributions; None where the section's model finds problems with them."""
     try:
-        return _OVER.validate_python(over) or None
-    except ValidationError:
+        return checked(_OVER.validate_python(over)) or None
+    except (ValidationError, PydanticCustomError):
         return None
 
 

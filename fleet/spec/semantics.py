@@ -13,6 +13,7 @@ from fleet.spec.metrics import metric_name
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 from fleet.spec.profile_files import profile_files
 from fleet.spec.run_length import Length, misfits, too_short
+from preprocess.files.modules import at_home
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 """What trainers may train on: `auto`, or a kind of device as torch names it."""
@@ -32,18 +33,15 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     """
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.own_part import part_problems
-    from fleet.spec.references import importable
     from fleet.spec.search_checks import search_problems, with_likely_trials
     from trainers.repeatable.no_exit import no_exit
 
-    with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state(), no_exit():
-        problems = [
-            *_resource_problems(spec),
+    problems = [*_resource_problems(spec), *_file_problems(spec), *_rate_problems(spec)]
+    with at_home(spec.folder), kept_random_state(), no_exit():
+        problems += [
             *_policy_problems(spec),
             *_minimum_problems(spec),
             *_service_problems(spec),
-            *_file_problems(spec),
-            *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
             *search_problems(spec),
         ]
@@ -190,6 +188,7 @@ def _data_problems(spec: EnsembleSpec, lengths: Lengths) -> Iterator[Problem]:
 def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """What the jobs name, each kind of job looked at once."""
     from fleet.spec.job_checks import Inspection
+    from fleet.spec.search_checks import search_mend
 
     seen: set[str] = set()
     for position, job in enumerate(spec.jobs):
@@ -203,7 +202,9 @@ def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         for fault in inspection.faults:
             misfit = fault.misfit
             path = ("jobs", position, *fault.path)
-            yield spec.origins.problem(path, fault.value, misfit.rule, misfit.suggestion, misfit.mend)
+            better = search_mend(spec, job, fault.path)
+            mend = f"{misfit.mend}; or {better}" if better else misfit.mend
+            yield spec.origins.problem(path, fault.value, misfit.rule, misfit.suggestion, mend)
 
 
 def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleet.spec.conditions import set_paths
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import SpecError
@@ -30,8 +31,9 @@ def trial_job(spec: EnsembleSpec, trial: int, values: Mapping[str, Any]) -> Job:
     search = spec.search
     if search is None:
         raise ValueError(f"the spec {spec.name} has no search, and so no trials")
-    if values.keys() != search.over.keys():
-        raise ValueError(f"trial {trial} has values for {sorted(values)}, and the search varies {sorted(search.over)}")
+    wanted = set_paths(search.over, values)
+    if values.keys() != wanted:
+        raise ValueError(f"trial {trial} has values for {sorted(values)}, and the search varies {sorted(wanted)}")
     try:
         return Job.model_validate(trial_keys(search.name, search.job, trial, values))
     except ValidationError as error:

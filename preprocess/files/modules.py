@@ -56,6 +56,31 @@ def importable(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
             _beside.folders.remove(path)
 
 
+@contextmanager
+def at_home(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a spec's modules be found, and relative paths begin in its folder, for a time.
+
+    Modules may lie in the current folder, too; relative paths of data never begin there. Where the folder is not there,
+    as on a node that does not share it, paths begin where they did.
+    """
+    with importable([folder, os.getcwd()]), standing_in(folder):
+        yield
+
+
+@contextmanager
+def standing_in(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let relative paths begin in a folder, for a time; the whole process stands there."""
+    before = os.getcwd()
+    moves = os.path.isdir(folder) and not os.path.samefile(folder, before)
+    if moves:
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        if moves:
+            os.chdir(before)
+
+
 def importable_folders() -> Sequence[str]:
     """The folders that are importable now, in the order in which they are looked through."""
     return tuple(_beside.folders)

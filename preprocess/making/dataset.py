@@ -33,6 +33,7 @@ class Dataset:
 
     Attributes:
         name: its name.
+        spec: what was opened.
         length: n, training samples.
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
@@ -49,7 +50,7 @@ class Dataset:
     """
 
     def __init__(self, spec: DatasetSpec, on_skip: Callable[[SkippedSample], None] | None = None) -> None:
-        self.name = spec.name
+        self.name, self.spec = spec.name, spec
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
         looks = MOST_SUBSTITUTES if self._skips else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,7 +123,10 @@ def open_items(name: str, arguments: Mapping[str, Any]) -> Any:
         raise
     except Exception as cause:  # the user's code may raise anything
         rule = f"calling it with {dict(arguments)} raised {type(cause).__name__}: {cause}"
-        raise SourceError(name, rule, "mend the arguments or the data set") from cause
+        mend = "mend the arguments or the data set"
+        if isinstance(cause, FileNotFoundError) and not os.path.isabs(str(cause.filename or "/")):
+            mend += f"; relative paths begin in {os.getcwd()}"
+        raise SourceError(name, rule, mend) from cause
     check_map_style(items, name)
     return items
 

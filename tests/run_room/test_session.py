@@ -100,7 +100,7 @@ def test_an_opened_run_has_said_what_it_is(rehearsed: Ranks, opening: Opening) -
     with opening(me):
         pass
     kinds = [event["event"] for event in read_journal(me.directory.journal)]
-    assert kinds == ["session", "cluster", "job", "job"]
+    assert kinds == ["session", "cluster", "job", "job", "fingerprints"]
     (session,) = events(me.directory, "session")
     assert (session["session"], session["policy"], session["rehearsal"]) == (0, "flotilla", {"time_scale": 1.0})
     assert [job["max_epochs"] for job in events(me.directory, "job")] == [3, 3]

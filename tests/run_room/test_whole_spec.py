@@ -73,6 +73,8 @@ def test_an_offer_that_cannot_be_trained_is_left_to_those_who_refuse_it(
 
 def test_a_job_of_the_file_that_was_added_under_its_name_is_refused(options: RunOptions) -> None:
     added(options).take(job(options, "b"))
+    assert names(whole_spec(options)) == ["a", "b", "c"], "the same: the file has caught up with it"
+    added(options).take(job(options, "b") | {"batch_size": 1})
     with pytest.raises(BadInput, match="names a job b, and so does one that was added.*give yours another name"):
         whole_spec(options)
 

@@ -10,7 +10,8 @@ import pytest
 
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SpecError, check, loads, spec_hash, trial_job
-from fleet.spec.corners import corners, product
+from fleet.spec.conditions import Enumerated
+from fleet.spec.corners import corners
 from fleet.spec.distributions import Distribution
 
 TEXT = """\
@@ -226,7 +227,8 @@ def test_corners_hold_every_choice_and_both_ends() -> None:
     assert {each["a"] for each in found} == {1, 2, 3}
     assert {tuple(each["b"]) for each in found} == {(0.0,), (1.0,), (0.0, 0.0), (1.0, 1.0)}
     assert {tuple(each["c"]) for each in found} == {(5, "x"), (6, "x")}
-    assert product((over["a"], over["c"])) == 6 and product(tuple(over.values())) is None
+    two = {path: over[path] for path in ("a", "c")}
+    assert Enumerated(two).count() == 6 and Enumerated(over).count() is None
 
 
 NET = """

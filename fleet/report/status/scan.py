@@ -243,8 +243,8 @@ class JournalScan:
 _KEPT = {
     b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed", b"search": "search", b"result": "result",
 }  # fmt: skip
-_LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned"})
-_STATUS = {b"started": "running", b"taken_up": "pending"}
+_LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned", b"twin"})
+_STATUS = {b"twin": "done", b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
     {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy", b"bounds"}
 )  # fmt: skip

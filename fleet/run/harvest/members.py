@@ -78,7 +78,10 @@ class Member:
         """
         found = self.kept.path if which == "best" and self.kept is not None else self.newest
         if found is None:
-            raise HarvestError(f"job {self.name} has no checkpoint yet: let the run train it first")
+            why = "has no checkpoint yet: let the run train it first"
+            if self.history:
+                why = "was stopped, and its checkpoints were not kept: let another run have `checkpoints.keep` of 1"
+            raise HarvestError(f"job {self.name} {why}")
         return found
 
     def at(self, path: Path) -> Member:

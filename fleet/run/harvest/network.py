@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
-from fleet.spec import EnsembleSpec, SpecTask, importable
+from fleet.spec import EnsembleSpec, SpecTask
+from preprocess.files.modules import at_home
 from trainers import Checkpoint, read
 from trainers.repeatable.attribute_holders import is_shared
 from trainers.repeatable.plain_attributes import Attributes, PlainAttributes
@@ -61,7 +62,7 @@ def read_network(member: Member, spec: EnsembleSpec, which: str = "best") -> Tra
     """
     path = member.checkpoint(which)
     saved = read(path)
-    with importable([spec.folder, Path.cwd()]):
+    with at_home(spec.folder):
         task = built_task(member, spec)
         model = _built(task)
     load_weights(model, saved, f"job {member.name} of {path}")

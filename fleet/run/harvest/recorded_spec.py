@@ -75,7 +75,7 @@ def check_trusted(directory: Path, trust: bool) -> None:
     known = None if trust else EnsembleFile.read(directory)
     if known is None:
         return
-    references = sorted({*_references(known.spec), *_references(AddedJobs(directory).taken())})
+    references = sorted({*references_in(known.spec), *references_in(AddedJobs(directory).taken())})
     if not references:
         return
     deciding = [directory, directory / ENSEMBLE_FILE, *sorted((directory / "added").rglob("*"))]
@@ -99,7 +99,7 @@ def _whose_code(place: Path, owner: int, references: list[str], folder: str) -> 
     return f"{text} run with your rights; read it, and then add --trust (in Python trust=True)"
 
 
-def _references(told: Any) -> Iterator[str]:
+def references_in(told: Any) -> Iterator[str]:
     """All texts in plain values by which modules could be imported, wherever they stand."""
     waiting = [told]
     while waiting:

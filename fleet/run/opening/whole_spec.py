@@ -18,6 +18,7 @@ from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import last_second
 from fleet.spec import Job, importable
+from fleet.spec.places import check_places, found_files
 
 
 def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
         StorageError: the run directory cannot be read.
     """
     asked = options.load()
+    check_places(asked)
     directory = RunDirectory(options.directory(asked))
     trainers = max(1, ranks - asked.resources.preprocessors) if ranks else asked.resources.trainers or 1
     with storage():
@@ -42,9 +44,11 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     chosen = [f"{mine.name}: {mine.virtual_workers}" for mine in spec.jobs if asked.job(mine.name).auto_workers]
     if chosen:
         tell(f"virtual_workers: auto stands for {', '.join(chosen)}, as long as the run lives")
-    values, own = spec.to_mapping(), {job.name for job in spec.jobs}
+    values, own = {**spec.to_mapping(), **found_files(spec)}, {job.name for job in spec.jobs}
     with storage():
         added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
+    mine = {job["name"]: job for job in values["jobs"]}
+    added = [job for job in added if mine.get(job["name"]) != job]  # the spec may have caught up with them
     for job in added:
         if job["name"] in own:
             raise BadInput(

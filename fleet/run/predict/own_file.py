@@ -11,12 +11,13 @@ from typing import Any
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.held_out import HeldOut, check_shared, held_out_of
 from fleet.run.ranks.runtime import dataset_specs
-from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.splits import find_splits
+from preprocess.files.modules import at_home
 from preprocess.files.reading import check_is_file
 from preprocess.sources.arrays import open_array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, has_ending
@@ -63,9 +64,10 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         raise HarvestError(f"{text}; leave --data away")
     if spec.data[first.data].collate is not None:
         raise HarvestError(f"--data {data}: batches of data set {first.data} are made by `collate`, and not predicted")
-    with importable([spec.folder, Path.cwd()]):
+    here = Path(data) if spec.folder.absolute() == Path.cwd() else Path(data).absolute()
+    with at_home(spec.folder):
         own = dataset_specs(spec.with_jobs(tuple(jobs)))[data_key(first)]
-        source, labelled = _source(data, own)
+        source, labelled = _source(str(here), own)
         prepared = replace(
             own, name=data, train=source, held_out=source, transforms=own.held_out_transforms, store=False, order=None
         )

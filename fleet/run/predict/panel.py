@@ -19,7 +19,8 @@ from fleet.run.held_out import HeldOut
 from fleet.run.predict.asked import AskedPrediction
 from fleet.run.predict.own_file import samples_of
 from fleet.run.predict.team import Team
-from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec import EnsembleSpec, Job
+from preprocess.files.modules import at_home
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Panel:
         before = torch.get_num_threads()
         torch.set_num_threads(self.spec.resources.threads)
         try:
-            with importable([self.spec.folder, Path.cwd()]):
+            with at_home(self.spec.folder):
                 yield
         finally:
             torch.set_num_threads(before)

@@ -8,10 +8,12 @@ from pathlib import Path
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
+from fleet.run.opening.fingerprints import EVENT, changes_on_disk
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from preprocess import HELD_OUT, TRAIN
+from preprocess.files.modules import at_home
 from trainers import file_name, latest_good
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
@@ -69,6 +71,20 @@ class ReplayedJob:
     def folders(self) -> tuple[Path, ...]:
         """Where its modules lie."""
         return (self.spec.folder, Path.cwd())
+
+    @property
+    def unlike(self) -> list[str]:
+        """What of its data and code changed while it trained, or since, a sentence each."""
+        found = [
+            f"{change['what']}: accepted, so that it was trained on that from epoch {change['jobs'][self.name] + 1} on"
+            for event in read_journal(self.directory.journal)
+            if event["event"] == EVENT
+            for change in event["accepted"]
+            if self.name in change["jobs"]
+        ]
+        with at_home(self.spec.folder):
+            now = changes_on_disk(self.directory.journal.absolute(), self.spec)
+        return found + [f"{change.what} since the run" for change in now if self.name in change.jobs]
 
     def skipped(self, data: str) -> dict[str, tuple[int, ...]]:
         """The samples of a data set that could not be read, by their kind; the run takes others in their place."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset as MapStyle
 from torch.utils.data import Subset
 
@@ -18,6 +19,7 @@ from fleet.spec import SpecTask, importable
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
+from preprocess.files.modules import standing_in
 from preprocess.samples.ragged import places_in
 from preprocess.samples.substitutes import Mask, mask_of
 from trainers.repeatable.random_state import RandomState
@@ -54,19 +56,19 @@ class ReplayedTask(SpecTask):
 
     def dataset(self, train: bool) -> ReplayedSamples | JobSamples | Subset[Any] | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""
-        opened, part, packed = self._dataset(), self._part, hasattr(self, "collate")
+        opened, part = self._dataset(), self._part
+        made = partial(ReplayedSamples, self._recorded.spec.folder, opened, self.order_seed, hasattr(self, "collate"))
         if train:
-            blocks, seed = opened.orders.blocks, self.order_seed
+            blocks = opened.orders.blocks
             if part is None and blocks is None:
-                return ReplayedSamples(opened, TRAIN, seed, packed)
-            order = MemberOrder((part or Part()).train(opened.length), opened.length, seed, blocks)
-            return JobSamples(ReplayedSamples(opened, TRAIN, seed, packed, order.own), order)
+                return made(TRAIN)
+            order = MemberOrder((part or Part()).train(opened.length), opened.length, self.order_seed, blocks)
+            return JobSamples(made(TRAIN, order.own), order)
         if has_folds(self._recorded.spec, data_key(self._recorded.job)):
             fold = (part or Part()).held_out(opened.length)
-            own = mask_of(fold, opened.length)
-            looked_at = ReplayedSamples(opened, HELD_OUT, self.order_seed, packed, own)
+            looked_at = made(HELD_OUT, mask_of(fold, opened.length))
             return Subset(looked_at, fold.tolist()) if fold.size else None
-        return ReplayedSamples(opened, HELD_OUT, self.order_seed, packed) if opened.held_out else None
+        return made(HELD_OUT) if opened.held_out else None
 
     def _samples(self) -> int:
         """How many it trains on in an epoch."""
@@ -78,9 +80,15 @@ class ReplayedTask(SpecTask):
             self._opened = self._open()
         return self._opened
 
+    def model(self) -> nn.Module:
+        """The network; what its code opens by a relative path lies in the spec's folder."""
+        with standing_in(self._recorded.spec.folder):
+            return super().model()
+
     def _open(self) -> Dataset:
         key = data_key(self._recorded.job)
-        opened = Dataset(dataset_specs(self._recorded.spec)[key])
+        with standing_in(self._recorded.spec.folder):
+            opened = Dataset(dataset_specs(self._recorded.spec)[key])
         for kind, samples in self._recorded.skipped(key).items():
             opened.skip_always(kind, samples)
         return opened
@@ -90,15 +98,19 @@ class ReplayedSamples(MapStyle[Any]):
     """A map-style data set of a run's samples in one epoch after another.
 
     Args:
+        folder: the spec's, in which relative paths begin.
         data: makes them.
-        kind: samples to train on, or samples held out.
         seed: the samples' order and augmentation are drawn from it.
         packed: whether each sample is packed in bytes, for a task that collates them itself.
+        kind: samples to train on, or samples held out.
         own: which of them alone take the place of one that cannot be made; None: all.
     """
 
-    def __init__(self, data: Dataset, kind: str, seed: int, packed: bool, own: Mask | None = None) -> None:
-        self._data, self._kind, self._seed, self._packed, self._own = data, kind, seed, packed, own
+    def __init__(
+        self, folder: Path, data: Dataset, seed: int, packed: bool, kind: str, own: Mask | None = None
+    ) -> None:
+        self._folder, self._data, self._kind = folder, data, kind
+        self._seed, self._packed, self._own = seed, packed, own
         self._epoch = 0
 
     def __len__(self) -> int:
@@ -112,7 +124,8 @@ class ReplayedSamples(MapStyle[Any]):
         """One sample, (input, target); what it draws is its own, so the caller's generators stay as they are."""
         before = RandomState.now(_CPU)
         try:
-            inputs, target = self._made(index)
+            with standing_in(self._folder):
+                inputs, target = self._made(index)
         finally:
             before.set(_CPU)
         return decode(inputs.tobytes()) if self._packed else (_tensor(inputs), _tensor(target)[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
@@ -44,10 +44,12 @@ class Files:
     Attributes:
         folder: of a job's checkpoints.
         stands: where a job stands by them.
+        dropped: trials whose checkpoints were not kept.
     """
 
     folder: Callable[[str], Path]
     stands: Callable[[str], Standing]
+    dropped: set[int] = field(default_factory=set)
 
 
 class Ahead:
@@ -255,7 +257,8 @@ class Ahead:
         """Whether a segment may train ahead: its trial can go on, and can be taken back."""
         job = self._books.ledger.jobs.get(self._name(segment.trial))
         begun = segment.trial < self._search.begun
-        allowed = (self._limits.paused if begun else self._limits.fresh) and segment.trial not in self._refused
+        out = segment.trial in self._refused or segment.trial in self._files.dropped
+        allowed = (self._limits.paused if begun else self._limits.fresh) and not out
         return allowed and (job is None or job.status in ("pending", "running"))
 
     def _is_within_share(self, segment: Segment) -> bool:

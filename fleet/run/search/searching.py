@@ -16,8 +16,10 @@ from fleet.run.search.ahead import Ahead, Files, Limits
 from fleet.run.search.damaged_copies import DamagedCopies
 from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
+from fleet.run.search.retention import Retention
 from fleet.run.search.steering import SECONDS_BETWEEN_LOOKS, Steering
 from fleet.run.search.trial_jobs import TrialJobs
+from fleet.run.search.twins import Twins
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
 from fleet.spec import EnsembleSpec, Job
@@ -69,6 +71,8 @@ class Searching:
             self._search, books, self._name, files, limits, recorded.beyond, recorded.sure,
             recorded.unused,
         )  # fmt: skip
+        self._twins = Twins(self._search, spec, lambda trial: books.ledger.jobs.get(self._name(trial)))
+        self._retention = Retention(self._search, books, self._name, files, spec.checkpoints.keep)
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
         self._copies = DamagedCopies(books, self._inheriting, self._name, files) if self._inheriting else None
@@ -81,7 +85,7 @@ class Searching:
     @property
     def stopped(self) -> frozenset[str]:
         """Names of trials that are paused for good, as the search wants no more of them."""
-        return frozenset(self._pruned)
+        return frozenset(self._pruned & self._books.ledger.jobs.keys())
 
     @property
     def is_stuck(self) -> bool:
@@ -132,7 +136,7 @@ class Searching:
             self._carry_out(admit)
         self.settle(in_memory)
         if not self.is_stuck:
-            self._ahead.look(lambda trial: not self._made(trial, admit))
+            self._ahead.look(lambda trial: self._twins.of(trial) is None and not self._made(trial, admit))
         self._note_further()
 
     def _note_further(self) -> None:
@@ -165,6 +169,7 @@ class Searching:
             self._write_front()
             if self._inheriting is not None and not self._steering.is_over:
                 self._inheriting.over(self._search.begun)
+        self._retention.look(self._pruned, self._ahead.is_beyond)
 
     @property
     def unused(self) -> int:
@@ -178,12 +183,12 @@ class Searching:
 
     def _tell(self, segment: Segment) -> bool:
         """Tell the result of a segment, if there is one."""
-        name = self._name(segment.trial)
-        job = self._books.ledger.jobs.get(name)
-        if job is not None and (self._is_dropped(job) or not _has_come(job, segment)):
+        name, twin = self._name(segment.trial), self._twins.of(segment.trial)
+        teller = segment.trial if twin is None else twin
+        job = self._books.ledger.jobs.get(self._name(teller))
+        if job is not None and (self._is_dropped(job) or not _has_come(job, segment, twin is not None)):
             return False
-        failed = job is None or job.status == "failed"
-        values = None if failed or job is None else self._values.of(name, segment.trial, min(segment.end, job.epoch))
+        values = None if job is None else self._values_of(teller, job, segment.end)
         if self._inheriting is not None and values is not None:
             self._inheriting.told(segment.trial, segment.end)
         value, further = (None, []) if values is None else (values[0], list(values[1:]))
@@ -193,13 +198,21 @@ class Searching:
         self._ahead.told()
         return True
 
+    def _values_of(self, trial: int, job: JobRecord, epoch: int) -> tuple[float, ...] | None:
+        """What a trial came to after so many epochs; None where it failed before."""
+        if job.status == "failed" and job.epoch < epoch:
+            return None
+        return self._values.of(job.name, trial, min(epoch, job.epoch))
+
     def _carry_out(self, admit: Admit) -> None:
         """Write down the decisions that are new, and do what they say."""
         while self._written < len(self._search.decisions):
             decision = self._search.decisions[self._written]
             name = self._name(decision.trial)
-            if decision.kind == "start" and name not in self._books.ledger.jobs:
-                self._admit(decision.trial, admit)
+            if decision.kind in ("start", "resume") and name not in self._books.ledger.jobs:
+                self._begin(decision, admit)
+            if decision.kind == "resume":
+                self._retention.resumed(decision.trial)
             if self._inheriting is not None:
                 self._inheriting.carry_out(decision)
             self._write(name, decision)
@@ -212,6 +225,14 @@ class Searching:
                 self._prune(decision.trial)
             elif decision.kind == "fail":
                 self._fail(name, decision.end)
+
+    def _begin(self, decision: Decision, admit: Admit) -> None:
+        """Make a trial's job part of the run, unless another one with its values answers for it."""
+        twin = self._twins.of(decision.trial)
+        if twin is None or not self._twins.reaches(twin, decision.end):
+            self._admit(decision.trial, admit)
+        elif decision.kind == "start":
+            self._books.record("twin", job=self._name(decision.trial), trial=decision.trial, of=self._name(twin))
 
     def _write(self, name: str, one: Decision) -> None:
         begun = self._recorded.begun(one) | ({} if one.copy is None else {"copy": asdict(one.copy)})
@@ -257,6 +278,9 @@ class Searching:
         """Tell that the search wants no more of a trial, once nothing of it is left to take back."""
         name = self._name(trial)
         job = None if self._ahead.is_beyond(trial) else self._books.ledger.jobs.get(name)
+        if self._twins.of(trial) is not None and name not in self._pruned:
+            self._pruned.add(name)
+            self._books.record("pruned", job=name, epoch=self._search.outcome(trial).epochs)
         if job is not None and job.is_paused and job.status == "pending" and name not in self._pruned:
             self._pruned.add(name)
             self._books.record("pruned", job=name, epoch=job.epoch)
@@ -295,6 +319,7 @@ class Searching:
                     "epochs": one.epochs, "value": one.value,
                     **({"latest_values": dict(latest[one.trial])} if one.trial in latest else {}),
                     **({"further": list(one.further)} if several else {}),
+                    **self._twins.told(one.trial, self._name),
                 }
                 for one in outcomes
             ],
@@ -306,8 +331,10 @@ class Searching:
         }  # fmt: skip
 
 
-def _has_come(job: JobRecord, segment: Segment) -> bool:
-    """Whether a trial's job has come to the end of the segment, or to its own."""
+def _has_come(job: JobRecord, segment: Segment, of_twin: bool) -> bool:
+    """Whether a trial's job, or its twin's, has come to the end of the segment, or to its own."""
+    if of_twin and job.epoch >= segment.end:
+        return True
     paused = job.status == "pending" and job.is_paused and job.epoch >= segment.end
     return paused or job.status in ("done", "failed")
 

@@ -39,8 +39,9 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     found = recorded(spec, costs_of(rank.runtime, rank.sizes, jobs), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
     files = Files(
-        rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
-    )
+        rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job)),
+        {line["trial"] for line in read_journal(rank.directory.journal) if line["event"] == "dropped"},
+    )  # fmt: skip
     return Searching(spec, found, books, _values(rank, books), steering, files, jobs)
 
 

@@ -46,6 +46,7 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
+    ready.prints.write(journal)
     for name, epochs in books.longer.items():
         journal.write("extended", job=name, epochs=epochs)
     _settle_bests(rank, books)
@@ -124,6 +125,7 @@ def _warnings(ready: Ready) -> Iterator[str]:
     """What a person should know of how the run was started."""
     rank = ready.rank
     yield from rank.warnings
+    yield from ready.prints.notes
     yield from order_problems(rank.runtime, len(rank.cluster.preprocessors))
     yield from schedule_notes(rank.runtime.spec, lengths_of(rank.runtime))
     if ready.options.reduce == "horovod":

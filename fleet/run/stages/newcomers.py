@@ -6,6 +6,7 @@ import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
@@ -14,6 +15,7 @@ from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import minimum_problem, rooms_of, service_problem
 from fleet.run.lanes import RingPlan, largest_batch
 from fleet.run.memory_checks import FittingJobs
+from fleet.run.opening.fingerprints import Fingerprints, Found, references_of
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
@@ -23,6 +25,7 @@ from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
+from fleet.spec.code_digest import code_of
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.directions import direction_problems
 from fleet.spec.own_part import part_problems
@@ -60,7 +63,7 @@ class Newcomers:
         spec = self._rank.runtime.spec
         workers = {job.name: job.virtual_workers for job in spec.jobs}
         self._fitting = FittingJobs(rooms_of(spec, self._rank.cluster), self._sizes, workers)
-        self._looked = -float("inf")
+        self._looked, self._named = -float("inf"), set(opened.ready.prints.named)
         self.undecided = {name for name in self._offers.undecided() if name in self._ledger.jobs}
 
     def decided(self, job: str, promised: bool, why: str) -> None:
@@ -148,11 +151,19 @@ class Newcomers:
         self._fitting.joined(job.name, new.size, job.virtual_workers)
         self._opened.wire.to_trainers(AddJob(mapping))
         self._opened.books.keeper.note("added", record=new.record)
+        self._note_code(new)
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, self._rank.cluster)
         if new.curves:
             self._opened.books.keeper.record_rates(job.name, new.curves, new.source)
         if job.deadline is not None:
             self.undecided.add(job.name)
+
+    def _note_code(self, new: _Newcomer) -> None:
+        """Write down the code that comes with a job."""
+        named = set(references_of(new.runtime.spec, new.job)) - self._named
+        if named:
+            self._named |= named
+            Found(Fingerprints(code=code_of(named, new.runtime.spec.folder, [Path.cwd()]))).write(self._journal)
 
     def _check(self, runtime: Runtime, job: Job) -> Size:
         """Return the job's size; BadInput if this run cannot carry it."""

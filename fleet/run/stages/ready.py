@@ -10,6 +10,7 @@ from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
 from fleet.run.opening.extended_spec import extensions
+from fleet.run.opening.fingerprints import Found, check_unchanged
 from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import forget_stacks
@@ -31,6 +32,7 @@ class Ready:
         directory: the run's; it is locked.
         sizes: by the names of the jobs; those of newcomers are added.
         known: by kind of device, "" where all are alike, the rates that need not be measured.
+        prints: what is to be written down of data and code.
     """
 
     rank: Rank
@@ -38,6 +40,7 @@ class Ready:
     directory: RunDirectory
     sizes: dict[str, Size]
     known: Mapping[str, KnownRates]
+    prints: Found
 
 
 def make_ready(rank: Rank, options: RunOptions) -> Ready:
@@ -52,6 +55,8 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
     if options.profile is None:  # a profile may be of a part of the jobs
         _see_all_jobs(rank)
+    spec, ignored = rank.runtime.spec, [directory.path, options.stood / "runs"]
+    prints = check_unchanged(directory.journal, spec, rank.datasets, options.accept, ignored)
     forget_stacks(directory.stacks)
     take_first_trial(directory, rank.runtime.spec)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
@@ -65,7 +70,7 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
     }
     for each in known.values():
         each.of_all()
-    return Ready(rank, options, directory, sizes, known)
+    return Ready(rank, options, directory, sizes, known, prints)
 
 
 def _see_all_jobs(rank: Rank) -> None:

@@ -158,4 +158,4 @@ def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
     if prefetch is not None and (type(prefetch) is not int or prefetch < 0):
         rule = f"{name} has the prefetch {prefetch!r}, which is neither a whole number of 0 or more nor None"
         raise BadSampler(name, (Misfit(None, rule, None, "set it to 4, or to None if it looks at no results"),))
-    return Own(made, name, tuple(search.over), prefetch)
+    return Own(made, name, search.over, prefetch)

@@ -52,9 +52,12 @@ class Explorer:
 
 
 def _near(parameter: Parameter, answer: float, up: bool, factors: tuple[float, float]) -> float | int:
+    if parameter.step is not None:
+        near = parameter.rounded(answer * factors[up])
+        return parameter.rounded(answer + (parameter.step if up else -parameter.step)) if near == answer else near
     if parameter.kind == "index":
         moved = int(answer) + (1 if up else -1)
-    elif parameter.kind == "whole":
+    elif parameter.is_whole:
         moved = round(answer * factors[up])
         moved = int(answer) + (1 if up else -1) if moved == answer else moved
     else:

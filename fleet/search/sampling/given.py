@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.sampling.space import answers_of, values_of
+from fleet.spec.conditions import applies, set_paths
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
 
@@ -16,9 +17,11 @@ def check_values(over: Mapping[str, Distribution], values: Mapping[str, Any]) ->
     Raises:
         ValueError: it could not; with all that is wrong.
     """
-    wrong = [f"{path} has no value" for path in over if path not in values]
+    wanted = set_paths(over, values)
+    wrong = [f"{path} has no value" for path in over if path in wanted and path not in values]
     wrong += [_unknown(path, over) for path in values if path not in over]
-    wrong += [text for path, what in over.items() if path in values and (text := _misfit(path, what, values[path]))]
+    wrong += [f"{path} has a value, and its condition does not hold" for path in values if path in over.keys() - wanted]
+    wrong += [text for path in over if path in values and path in wanted and (text := _misfit(path, over, values))]
     if wrong:
         raise ValueError("; ".join(wrong))
 
@@ -42,8 +45,10 @@ def _unknown(path: str, over: Mapping[str, Distribution]) -> str:
     return f"the search does not vary {path}; {more}"
 
 
-def _misfit(path: str, what: Distribution, value: Any) -> str:
+def _misfit(path: str, over: Mapping[str, Distribution], values: Mapping[str, Any]) -> str:
     """What is wrong with a value; "" if it fits."""
+    chosen, value = applies(over[path], values), values[path]
+    what = over[path] if chosen is None else chosen[0].model_copy(update={"when": None})
     drawn = what.model_dump(mode="json", exclude_none=True)
     told = f"{path} is {value!r}, which {drawn} does not give"
     try:

@@ -106,17 +106,20 @@ def distribution_of(parameter: Parameter) -> Any:
 
     if parameter.kind == "index":
         return CategoricalDistribution(tuple(range(int(parameter.high) + 1)))
-    if parameter.kind == "whole":
-        return IntDistribution(int(parameter.low), int(parameter.high))
-    return FloatDistribution(parameter.low, parameter.high, log=parameter.kind == "log")
+    if parameter.is_whole:
+        low, high, step = int(parameter.low), int(parameter.high), int(parameter.step or 1)
+        return IntDistribution(low, high, log=parameter.kind == "log_whole", step=step)
+    return FloatDistribution(parameter.low, parameter.high, log=parameter.kind == "log", step=parameter.step)
 
 
 def _suggested(asked: Any, parameter: Parameter) -> Any:
     if parameter.kind == "index":
         return asked.suggest_categorical(parameter.name, tuple(range(int(parameter.high) + 1)))
-    if parameter.kind == "whole":
-        return asked.suggest_int(parameter.name, int(parameter.low), int(parameter.high))
-    return asked.suggest_float(parameter.name, parameter.low, parameter.high, log=parameter.kind == "log")
+    if parameter.is_whole:
+        low, high, step = int(parameter.low), int(parameter.high), int(parameter.step or 1)
+        return asked.suggest_int(parameter.name, low, high, log=parameter.kind == "log_whole", step=step)
+    ends, log = (parameter.low, parameter.high), parameter.kind == "log"
+    return asked.suggest_float(parameter.name, *ends, log=log, step=parameter.step)
 
 
 @contextlib.contextmanager

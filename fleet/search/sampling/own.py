@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.record import Record
+from fleet.spec.conditions import set_paths
+from fleet.spec.distributions import Distribution
 
 
 class Own:
@@ -14,13 +16,13 @@ class Own:
     Args:
         sampler: has `suggest(trial, records)`, as `fleet.search.Sampler`.
         name: how messages call it.
-        paths: for which it gives values.
+        over: dotted path -> its distribution, for which it gives values.
         prefetch: how many trials ahead it suggests; None: it looks at no results, and suggests any at any time.
     """
 
-    def __init__(self, sampler: Any, name: str, paths: Sequence[str], prefetch: int | None) -> None:
+    def __init__(self, sampler: Any, name: str, over: Mapping[str, Distribution], prefetch: int | None) -> None:
         self.prefetch = prefetch
-        self._sampler, self._name, self._paths = sampler, name, set(paths)
+        self._sampler, self._name, self._over = sampler, name, over
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
         """The values of a trial.
@@ -29,8 +31,8 @@ class Own:
             ValueError: it gives no values, or those of other paths.
         """
         values = self._sampler.suggest(trial, records)
-        if not isinstance(values, Mapping) or values.keys() != self._paths:
+        if not isinstance(values, Mapping) or values.keys() != set_paths(self._over, values):
             told = sorted(values) if isinstance(values, Mapping) else type(values).__name__
-            wanted = sorted(self._paths)
+            wanted = sorted(set_paths(self._over, values) if isinstance(values, Mapping) else self._over)
             raise ValueError(f"{self._name} gives {told} for trial {trial}; it should give values of {wanted}")
         return values

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.record import Record
-from fleet.spec.distributions import Distribution, draw
+from fleet.spec.conditions import drawn
+from fleet.spec.distributions import Distribution
 
 
 class Random:
@@ -24,4 +25,4 @@ class Random:
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
         """The values of a trial."""
-        return {path: draw(what, self._seed, trial, path) for path, what in self._over.items()}
+        return drawn(self._over, self._seed, trial)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fleet.spec.distributions import Distribution
+from fleet.spec.conditions import applies, as_written, in_order
+from fleet.spec.corners import conditional
+from fleet.spec.distributions import Distribution, log_integer, place_of
 
 
 @dataclass(frozen=True)
@@ -17,20 +19,28 @@ class Parameter:
 
     Attributes:
         name: the path of its key, with `#count` for the length of drawn blocks and `#2` for their third element.
-        kind: `real`, `log` (a real number whose logarithm is spread), `whole`, or `index` (of one of several values).
+        kind: `real`, `log` (a real number whose logarithm is spread), `whole`, `log_whole`, or `index` (of one of
+            several values).
         low: the least.
         high: the greatest.
+        levels: gives each value there is by its number where they have steps, see `Distribution.level`.
     """
 
     name: str
-    kind: Literal["real", "log", "whole", "index"]
+    kind: Literal["real", "log", "whole", "log_whole", "index"]
     low: float
     high: float
+    levels: Distribution | None = field(default=None, hash=False)
 
     @property
     def is_number(self) -> bool:
         """Whether its values have an order."""
         return self.kind != "index"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are whole numbers that mean something."""
+        return self.kind in ("whole", "log_whole")
 
     def at(self, part: float) -> float | int:
         """The value at a part of the range; of equal shares of it where values are whole.
@@ -38,6 +48,10 @@ class Parameter:
         Args:
             part: 0 to 1.
         """
+        if self.levels is not None:
+            return self._level(int(part * self._count))
+        if self.kind == "log_whole":
+            return log_integer(int(self.low), int(self.high), part)
         if self.kind in ("whole", "index"):
             return min(int(self.low) + int(part * (self.high - self.low + 1)), int(self.high))
         if self.kind == "log":
@@ -45,7 +59,12 @@ class Parameter:
         return self.rounded(self.low + (self.high - self.low) * part)
 
     def part(self, value: float) -> float:
-        """Where in the range a value lies, 0 to 1; of whole numbers the middle of their share."""
+        """Where in the range a value lies, 0 to 1; of whole numbers and steps the middle of their share."""
+        if self.levels is not None:
+            return (self._place(value) + 0.5) / self._count
+        if self.kind == "log_whole":
+            least = math.log(self.low - 0.5)
+            return (math.log(value) - least) / (math.log(self.high + 0.5) - least)
         if self.kind in ("whole", "index"):
             return (value - self.low + 0.5) / (self.high - self.low + 1)
         if self.low == self.high:
@@ -55,8 +74,26 @@ class Parameter:
         return (value - self.low) / (self.high - self.low)
 
     def rounded(self, value: float) -> float:
-        """The value to 12 digits, as C libraries differ in the last one, within the range."""
+        """The value to 12 digits, as C libraries differ in the last one, within the range; the nearest of steps."""
+        if self.levels is not None:
+            return self._level(self._place(value))
         return min(max(float(f"{value:.12g}"), self.low), self.high)
+
+    @property
+    def step(self) -> float | None:
+        """How far values lie apart; None: they may lie anywhere."""
+        return None if self.levels is None else self.levels.step
+
+    @property
+    def _count(self) -> int:
+        return (self.levels.levels if self.levels is not None else None) or 1
+
+    def _level(self, number: int) -> float | int:
+        assert self.levels is not None, "asked of parameters with steps alone"
+        return self.levels.level(min(max(number, 0), self._count - 1))
+
+    def _place(self, value: float) -> int:
+        return round((value - self.low) / (self.step or 1.0))
 
 
 Answer = Callable[[Parameter], Any]
@@ -64,7 +101,12 @@ Answer = Callable[[Parameter], Any]
 
 def values_of(over: Mapping[str, Distribution], answer: Answer) -> dict[str, Any]:
     """The values of a trial, each parameter that there is asked for in order."""
-    return {path: _value(what, path, answer) for path, what in over.items()}
+    found: dict[str, Any] = {}
+    for path in in_order(over):
+        chosen = applies(over[path], found)
+        if chosen is not None:
+            found[path] = _value(chosen[0], path + chosen[1], answer)
+    return as_written(over, found)
 
 
 def _value(what: Distribution, name: str, answer: Answer) -> Any:
@@ -73,7 +115,7 @@ def _value(what: Distribution, name: str, answer: Answer) -> Any:
         chosen = answer(parameter)
         if what.choice is not None:
             return copy.deepcopy(what.choice[int(chosen)])
-        return int(chosen) if parameter.kind == "whole" else parameter.rounded(float(chosen))
+        return int(chosen) if parameter.is_whole else parameter.rounded(float(chosen))
     if what.blocks is not None:
         count = int(answer(_count(what, name)))
         return [_value(what.blocks.each, f"{name}#{number}", answer) for number in range(count)]
@@ -82,13 +124,18 @@ def _value(what: Distribution, name: str, answer: Answer) -> Any:
 
 def answers_of(over: Mapping[str, Distribution], values: Mapping[str, Any]) -> dict[Parameter, Any]:
     """What was answered for a trial with these values."""
-    return dict(pair for path, what in over.items() for pair in _answers(what, path, values[path]))
+    return dict(
+        pair
+        for path, what in over.items()
+        if path in values and (chosen := applies(what, values)) is not None
+        for pair in _answers(chosen[0], path + chosen[1], values[path])
+    )
 
 
 def _answers(what: Distribution, name: str, value: Any) -> Iterator[tuple[Parameter, Any]]:
     parameter = _scalar(what, name)
     if parameter is not None:
-        yield parameter, what.choice.index(value) if what.choice is not None else value
+        yield parameter, place_of(what.choice, value) if what.choice is not None else value
     elif what.blocks is not None:
         yield _count(what, name), len(value)
         for number, child in enumerate(value):
@@ -100,7 +147,12 @@ def _answers(what: Distribution, name: str, value: Any) -> Iterator[tuple[Parame
 
 def parameters(over: Mapping[str, Distribution]) -> list[tuple[Parameter, bool]]:
     """All parameters that there may be, and whether each of them always is."""
-    return [found for path, what in over.items() for found in _parameters(what, path, True)]
+    return [
+        found
+        for path, what in over.items()
+        for number, case in enumerate(what.cases or (what,))
+        for found in _parameters(case, f"{path}@{number}" if what.cases else path, not conditional(what))
+    ]
 
 
 def _parameters(what: Distribution, name: str, always: bool) -> Iterator[tuple[Parameter, bool]]:
@@ -120,6 +172,11 @@ def _scalar(what: Distribution, name: str) -> Parameter | None:
     """The parameter that the distribution is; None for lists."""
     if what.choice is not None:
         return Parameter(name, "index", 0, len(what.choice) - 1)
+    if what.levels is not None:
+        kind: Literal["whole", "real"] = "real" if what.integer is None else "whole"
+        return Parameter(name, kind, what.level(0), what.level(what.levels - 1), what)
+    if what.log_integer is not None:
+        return Parameter(name, "log_whole", *what.log_integer)
     if what.uniform is not None:
         return Parameter(name, "real", *what.uniform)
     if what.log_uniform is not None:

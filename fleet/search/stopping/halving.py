@@ -130,6 +130,14 @@ class Halving:
                 if trial not in self._gone[level] and self._comes(trial, level, ranks):
                     yield self._onward(trial, level)
 
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Trials that are not among the best 1/eta of as many as may come to their rung."""
+        size = trials
+        for level, known in enumerate(self._known[:-1]):
+            quota, left = size // self._eta, list(known.best_left(len(known)))
+            yield from (trial for trial in left if known.rank(trial) >= quota)
+            size = min(size, len(self._gone[level]) + known.count_left(quota) + max(0, size - len(known)))
+
     def _sure_ranks(self, trials: int) -> list[int]:
         """For each rung, how many of the best that have arrived there surely go on, if they surely come there."""
         ranks, size, came = list[int](), trials, len(self._heard[0])

@@ -80,6 +80,11 @@ class Hyperband:
         found = [segment for number, each in brackets for segment in each.sure(self._share(number, trials))]
         return iter(sorted(found, key=lambda segment: -segment.start))
 
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Those of each bracket."""
+        shares = enumerate(self._brackets)
+        return (trial for number, each in shares for trial in each.hopeless(self._share(number, trials)))
+
     def after(self, segment: Segment) -> int:
         """All up to the last rung."""
         return self._brackets[0].after(segment)

@@ -68,6 +68,14 @@ class StoppingRule(Protocol):
         """
         ...
 
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Trials that pause and will never go on, whatever the results that are missing come to, as far as it can tell.
+
+        Args:
+            trials: how many there will be.
+        """
+        return iter(())
+
     def after(self, segment: Segment) -> int:
         """Epochs that may follow on a segment, at most."""
         ...

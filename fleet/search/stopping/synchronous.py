@@ -127,6 +127,10 @@ class SynchronousHalving:
             coming, level = frozenset(islice(best, quota)), level + 1
             size, came = len(coming), sum(map(self._arrived[level].has, coming))
 
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Nobody, until all of a rung are there and some of them stop."""
+        return iter(())
+
     def after(self, segment: Segment) -> int:
         """All up to the last rung."""
         return self._rungs[-1] - segment.end

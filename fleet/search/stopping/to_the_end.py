@@ -34,6 +34,10 @@ class ToTheEnd:
         """Nothing."""
         return iter(())
 
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Nobody: none pauses."""
+        return iter(())
+
     def after(self, segment: Segment) -> int:
         """All that are left."""
         return self._epochs - segment.end

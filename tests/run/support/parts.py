@@ -69,6 +69,7 @@ class Gate:
     def __init__(self) -> None:
         self._path = os.environ.get("GATE")
         looks = 5  # at a picture or two, when the data set is opened, and at three that are made again
+        looks += HELD_OUT + 2  # at all for its fingerprint, and at one twice more
         self._left = looks + HELD_OUT * int(os.environ.get("GATE_AFTER", "0"))
 
     def pass_one(self) -> None:
