@@ -18,6 +18,7 @@ from fleet.spec.references import resolve
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from trainers.repeatable.process_settings import settings_kept
+from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.task import Batch, Sums
 
@@ -62,7 +63,7 @@ class SpecTask:
             self.batch_size = batches.own
         self._job, self._data = job, data
         self._prepare = InputPreparation(data.normalise if data else None)
-        with settings_kept():
+        with settings_kept(), seeded(job.order_seed):
             self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
         says = self._user if job.task else job
         self.accumulate, self.autocast, self.clip_norm, self.clip_value, self.compile = (

@@ -120,5 +120,17 @@ def kept_global_generators() -> Iterator[None]:
         torch.set_rng_state(cpu)
 
 
+@contextmanager
+def global_generators_seeded(seed: int) -> Iterator[None]:
+    """Let somebody's code draw from them as a script does after `torch.manual_seed(seed)`; then put them back."""
+    import torch
+
+    with kept_global_generators():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
 def _word(name: str) -> int:
     return int.from_bytes(blake2b(f"preprocess/{name}".encode(), digest_size=8).digest(), "little")

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
+from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.unfit_task import UnfitTask, given
 
@@ -71,6 +72,13 @@ class _RememberedOutput:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+
+def made_task(kind: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Make a task; what that draws, such as a split of its data, is the same in every process."""
+    seed = getattr(kind, "order_seed", getattr(kind, "seed", 0))
+    with seeded(seed if type(seed) is int else 0):
+        return kind(**arguments)
 
 
 def model_of(task: Task) -> nn.Module:
