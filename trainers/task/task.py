@@ -17,6 +17,7 @@ from torch.utils.data import default_collate
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.remembered_calls import remembering
 from trainers.task.unfit_task import UnfitTask, given
 
 Batch = tuple[Any, Any]
@@ -57,23 +58,6 @@ class Task(Protocol):
         """Give the map-style data set of (input, target); the held-out one (train False) may be None."""
 
 
-class _RememberedOutput:
-    """Calls the model once for one input, so that loss and metrics of a held-out batch share a forward pass."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._input: Any = None
-        self._output: Any = None
-
-    def __call__(self, input: Any) -> Any:
-        if self._output is None or input is not self._input:
-            self._input, self._output = input, self._model(input)
-        return self._output
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
 def made_task(kind: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Make a task; what that draws, such as a split of its data, is the same in every process."""
     seed = getattr(kind, "order_seed", getattr(kind, "seed", 0))
@@ -107,17 +91,21 @@ def _accuracy(model: nn.Module, batch: Batch) -> Sums:
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
     """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients.
 
-    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`. UnfitTask if
-    metrics are no sums.
+    Both share forward passes. A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has
+    `metrics`. UnfitTask if metrics are no sums.
     """
-    once = cast(nn.Module, _RememberedOutput(model))
+    with remembering(model):
+        return _evaluation_sums(task, model, batch)
+
+
+def _evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
     count, sums, metrics = samples_in(batch), {}, {}
     if _measures_loss(task):
-        sums["test_loss"] = (loss_of(task, once, batch).item() * count, float(count))
+        sums["test_loss"] = (loss_of(task, model, batch).item() * count, float(count))
     if hasattr(task, "metrics"):
-        metrics = given(name_of(task), "metrics(model, batch)", task.metrics(once, batch), Mapping, _METRICS)
+        metrics = given(name_of(task), "metrics(model, batch)", task.metrics(model, batch), Mapping, _METRICS)
     elif not hasattr(task, "step"):
-        metrics = _accuracy(once, batch)
+        metrics = _accuracy(model, batch)
     sums.update({name: _as_sum(task, name, value) for name, value in metrics.items()})
     return sums
 
