@@ -11,6 +11,7 @@ from fleet.report.wording import readable_bytes
 from fleet.run.bad_input import BadInput
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.last_batches import last_batch_problems
 from fleet.run.lending_checks import check_lending, lending_problems
 from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.mixed_kinds import mixes_kinds
@@ -49,6 +50,7 @@ def check_against_data(runtime: Runtime) -> None:
         *check(runtime.spec, lengths), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
         *lending_problems(runtime),
     )  # fmt: skip
+    problems = problems or tuple(last_batch_problems(runtime))
     if problems:
         raise SpecError(in_order(problems))
 

@@ -134,6 +134,13 @@ class Job(Section):
         "rate stays; not together with `batch`, `batch_range` or `virtual_workers: auto`.",
         examples=[32],
     )
+    drop_last: StrictBool | None = Field(
+        default=None,
+        description="true: each virtual worker leaves its last batch of an epoch out where that has fewer than "
+        "`batch_size` samples, as `DataLoader(drop_last=True)` does. null: as the task class's `drop_last` says, else "
+        "false. Not together with `batch`.",
+        examples=[True],
+    )
     evaluation_batch_size: Count | None = Field(
         default=None,
         description="Held-out samples that the network takes at once; more are faster where networks are small, fewer "
@@ -303,6 +310,16 @@ class Job(Section):
                 "clipped_twice",
                 "clip_norm and clip_value exclude each other",
                 {"mend": "take one of them away, or clip in a task's before_step(model)"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _drops_fixed_batches(self) -> Job:
+        if self.drop_last and self.batch is not None:
+            raise PydanticCustomError(
+                "drops_changing_batches",
+                "drop_last and a batch that changes exclude each other: what is left out would change, too",
+                {"mend": "take one of them away"},
             )
         return self
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fleet.spec.collating import collate_of
+from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, named_metric
@@ -37,6 +38,7 @@ class SpecTask:
         name: the job's name.
         batch_size: samples of one virtual worker in a step; where that changes, the job's own.
         evaluation_batch_size: held-out samples that are evaluated together; None: as many as in a step.
+        drop_last: whether a virtual worker leaves its last batch of an epoch out where that has fewer samples.
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
@@ -69,6 +71,7 @@ class SpecTask:
         self.accumulate, self.autocast, self.clip_norm, self.clip_value, self.compile = (
             getattr(says, name, None) for name in STEP_OPTIONS
         )
+        self.drop_last = drops_last(job)
         self.scratch = tuple(getattr(self._user, "scratch", ()))
         for name in _AS_WRITTEN:
             if hasattr(self._user, name):

@@ -89,7 +89,8 @@ class DdpRank:
 
     def _loading(self, batch_size: int) -> DataLoader[Any]:
         collate = tasks.collate_of(self._task)
-        return DataLoader(self._data.train, batch_size, sampler=self._sampler, collate_fn=collate)
+        left = tasks.drops_last(self._task)
+        return DataLoader(self._data.train, batch_size, sampler=self._sampler, collate_fn=collate, drop_last=left)
 
     def _change_batch(self) -> None:
         """Take the batches of this epoch, as a script does that makes a new loader at its epochs' ends."""

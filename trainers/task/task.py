@@ -37,7 +37,8 @@ class Task(Protocol):
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
     metrics(model, batch) -> {name: (sum, count)} (accuracy);
     batch_size = samples a step of one virtual worker (32); evaluation_batch_size = held-out samples that are evaluated
-    together (batch_size); seed (0); order_seed = of the samples' order and of
+    together (batch_size); drop_last = whether each worker leaves the last batch of an epoch out where that has fewer
+    samples, as DataLoader(drop_last=True) does (False); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
     gradients (None); before_step(model), called with the summed gradients (see `trainers.task.step_options`);
@@ -181,6 +182,11 @@ def collate_of(task: Task) -> Callable[[list[Any]], Batch]:
 def batch_size_of(task: Task) -> int:
     """Return how many samples one virtual worker takes a step."""
     return int(getattr(task, "batch_size", 32))
+
+
+def drops_last(task: Task) -> bool:
+    """Whether a virtual worker leaves its last batch of an epoch out where that has fewer samples."""
+    return bool(getattr(task, "drop_last", False))
 
 
 def evaluation_batch_of(task: Task, batch: int) -> int:

@@ -18,6 +18,7 @@ from fleet.run.ranks.task_data import held_out_data, training_data
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation
 from fleet.spec.job import STEP_OPTIONS
 from fleet.spec.own_part import part_of
@@ -171,7 +172,7 @@ class Runtime:
         return self.facts[data_key(self.job(name))]
 
     def samples_of(self, name: str) -> int:
-        """How many samples the job trains on in an epoch."""
+        """How many samples an epoch of the job has."""
         part, samples = part_of(self.job(name)), self.data_of(name).samples
         return samples if part is None else part.train_count(samples)
 
@@ -201,7 +202,11 @@ class Runtime:
     def plan(self, name: str) -> BatchPlan:
         """How the job's epoch is split over its virtual workers."""
         job = self.job(name)
-        return BatchPlan(self.samples_of(name), job.virtual_workers, job.batch_size)
+        return BatchPlan(self.samples_of(name), job.virtual_workers, job.batch_size, drops_last(job))
+
+    def trained_in_epoch(self, name: str) -> int:
+        """How many samples the job trains on in an epoch, without those that it leaves out or that pad its end."""
+        return min(self.samples_of(name), self.plan(name).taken)
 
     def fingerprint(self, name: str, device: str) -> str:
         """A digest of all that the job's rate on such a device depends on.
