@@ -95,6 +95,10 @@ class Inspection:
             rule = "the task has collate(samples), and a section of data says itself how its samples become a batch"
             mend = "leave data out, and let the task's dataset(train) give them; or write collate: in the section"
             self.note(("data",), named.name, rule, mend=mend)
+        if hasattr(task, "sample_weights") and not needs_data:
+            rule = "the task has sample_weights(dataset), and a section of data says itself how its samples are drawn"
+            mend = "leave data out, and let the task's dataset(train) give them; or write order: {weights: ...} there"
+            self.note(("data",), named.name, rule, mend=mend)
         try:
             check_task(task)
         except ValueError as error:

@@ -23,6 +23,7 @@ from preprocess.samples.substitutes import MOST_SUBSTITUTES, Mask, substitutes
 from preprocess.sources.blocks import block_order
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, Subset, described
+from preprocess.sources.weights import Weights, checked_weights, weights_of
 from preprocess.store.sample_store import SampleStore
 
 #: Bytes of samples that are copied together at most.
@@ -70,7 +71,9 @@ class Dataset:
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
         blocks = block_order(self.train_source, spec.order, spec.name, held_out)
-        self.orders = EpochOrders(self.length, blocks=blocks)
+        weights = self._weights(spec)
+        self.keeps_finished = self.keeps_finished and weights is None
+        self.orders = EpochOrders(self.length, blocks=blocks, weights=weights)
 
     @property
     def train_source(self) -> Source:
@@ -100,8 +103,17 @@ class Dataset:
 
     @property
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """By kind, what tells whether another process has the same samples."""
-        return {kind: preparation.fingerprint for kind, preparation in self._preparations.items()}
+        """By kind, what tells whether another process has the same samples, and draws them by the same weights."""
+        prints = {kind: preparation.fingerprint for kind, preparation in self._preparations.items()}
+        weights = self.orders.weights
+        return prints if weights is None else {**prints, "weights": Fingerprint.of(1, lambda _: weights, 0)}
+
+    def _weights(self, spec: DatasetSpec) -> Weights | None:
+        """By what training samples are drawn; a map-style data set may say it as its attribute `drawn_by`."""
+        if spec.order is not None and spec.order.weights is not None:
+            return weights_of(self.train_source, spec.order.weights, spec.seed)
+        given = getattr(self.items, "drawn_by", None)
+        return None if given is None else checked_weights(given, self.length, spec.name)
 
     def preparation(self, kind: str) -> Preparation:
         """The samples of a kind: their source with its transforms."""

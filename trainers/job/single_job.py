@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from trainers.job.drawn_samples import DrawnSamples
 from trainers.job.plan import BatchPlan
 from trainers.job.stop_agreement import StopAgreement
 from trainers.job.trainer import Trainer
@@ -66,6 +67,10 @@ class TaskDatasets:
         """
         self._seed = order_seed_of(task)
         self.train, self.held_out = (self.constructed(task, train) for train in (True, False))
+        if hasattr(task, "sample_weights") and len(self.train):
+            with seeded(self._seed):
+                weights = task.sample_weights(self.train)
+            self.train = DrawnSamples(self.train, weights, self._seed, name_of(task))
         self._evaluated, self._collate = evaluation_batch_of(task, batch_size_of(task)), collate_of(task)
         if not len(self.train):
             raise UnfitTask(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")

@@ -45,6 +45,8 @@ class Task(Protocol):
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
+    sample_weights(dataset) -> a weight for each training sample, by which they are drawn with replacement, as by torch's
+    WeightedRandomSampler (each comes once);
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.task.parts`);

@@ -325,7 +325,7 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
         tuple(transform.step for transform in data.held_out_transforms),
         data.on_corrupt,
         data.corrupt_limit,
-        data.store,
+        data.store if data.order.weights is None else False,
         OrderSpec.from_json(data.order.model_dump()),
         spec.seed,
     )

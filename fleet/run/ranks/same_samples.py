@@ -23,7 +23,7 @@ Prints = Mapping[str, Mapping[str, Fingerprint]]
 """By data set and kind of sample."""
 PRINTS: TypeAdapter[Prints] = TypeAdapter(Prints)
 
-_KINDS = {TRAIN: "training", HELD_OUT: "held-out"}
+_KINDS = {TRAIN: "training", HELD_OUT: "held-out", "weights": "order's weighed"}
 MEND = (
     "Draw from the global generators of torch, NumPy or Python, which are seeded for it, or give a generator a seed; "
     "sort what comes from os.listdir, glob or a set"

@@ -26,7 +26,10 @@ class TaskData:
 
     Attributes:
         ragged: where they are packed, bytes of the largest sample, and of some in the mean.
+        drawn_by: the weights by which the task says that training samples are drawn; None: each comes once.
     """
+
+    drawn_by: Any = None
 
     def __init__(self, what: str, task: Any, data: Any) -> None:
         check_map_style(data, what)
@@ -69,7 +72,11 @@ def _constructed(task: str, arguments: Mapping[str, Any], train: bool) -> TaskDa
     module, _, name = task.partition(":")
     made = getattr(import_named(module), name)(**arguments)
     found = made.dataset(train)
-    return None if found is None else TaskData(f"{task}.dataset(train={train})", made, found)
+    if found is None:
+        return None
+    data = TaskData(f"{task}.dataset(train={train})", made, found)
+    data.drawn_by = made.sample_weights(found) if train and hasattr(made, "sample_weights") else None
+    return data
 
 
 def _mean_bytes(data: TaskData, packing: SamplePacker) -> float:
