@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
 from fleet.spec.moments import EXAMPLE, Due
+from fleet.spec.optimizer import Optimizer
 from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
 from fleet.spec.values import (
@@ -91,9 +92,10 @@ class Job(Section):
         "are not held out). The seed of the weights says which; null: all.",
         examples=[0.8],
     )
-    optimizer: Named | None = Field(
+    optimizer: Optimizer | None = Field(
         default=None,
-        description="A name in `torch.optim` or `module:Name`. Needed with `model`.",
+        description="A name in `torch.optim` or `module:Name`, or several, each for some of the parameters. Needed "
+        "with `model`.",
         examples=[{"name": "SGD", "arguments": {"lr": 0.05, "momentum": 0.9}}],
     )
     schedule: Named | None = Field(

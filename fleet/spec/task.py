@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from fleet.spec.built_optimizer import built_optimizer, makers_of
 from fleet.spec.collating import collate_of
 from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation, prepared_targets
@@ -17,7 +18,7 @@ from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
-from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
+from fleet.spec.torch_names import named_loss, schedule_of
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
@@ -85,7 +86,7 @@ class SpecTask:
             self.measures_loss = hasattr(self._user, "loss")
         with settings_kept():
             self._model = resolve(job.model.name) if job.model else None  # now: modules may seed when they are imported
-            self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
+            self._optimizers = makers_of(job.optimizer) if job.optimizer else {}
             self._schedule = schedule_of(job.schedule.name) if job.schedule else None
             self._loss = loss_function(job)
             self._metrics = {metric_name(text): named_metric(text) for text in job.metrics}
@@ -105,15 +106,18 @@ class SpecTask:
         """Return what of the job a person may have written."""
         if self._user is not None:
             return {"task": self._user}
-        more = {"optimizer": self._optimizer, "schedule": self._schedule}
-        return {"loss": self._loss, **{what: code for what, code in more.items() if code is not None}}
+        optimizers = {f"optimizer {name}": code for name, code in self._optimizers.items()}
+        if len(optimizers) == 1:
+            optimizers = {"optimizer": next(iter(optimizers.values()))}
+        more = {} if self._schedule is None else {"schedule": self._schedule}
+        return {"loss": self._loss, **optimizers, **more}
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer over all parameters of the model."""
         if self._user is not None:
             return self._user.optimizer(model)  # type: ignore[no-any-return]
-        assert self._optimizer is not None and self._job.optimizer is not None
-        return self._optimizer(model.parameters(), **self._job.optimizer.arguments)  # type: ignore[no-any-return]
+        assert self._job.optimizer is not None
+        return built_optimizer(self._job.optimizer, self._optimizers, list(model.named_parameters()))
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
         """Build the learning-rate schedule, which is stepped once a step; None for a constant rate."""

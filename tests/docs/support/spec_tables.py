@@ -22,6 +22,7 @@ from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
+from fleet.spec.optimizer import Optimizer, ParameterGroup
 from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
 from fleet.spec.search import Budget, SearchSpec
@@ -40,6 +41,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     Order,
     Job,
     Named,
+    Optimizer,
+    ParameterGroup,
     Seeds,
     Stop,
     ChangingBatch,
