@@ -20,14 +20,12 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.values import Arguments, Named, Section, Text
 
 Patterns = Annotated[
-    tuple[Text, ...],
-    Field(min_length=1),
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 ]
 
 
 class ParameterGroup(Section):
-    """Some of a network's parameters, with options of their own: any argument of the optimizer's may be written here."""
+    """Some of a network's parameters, with options of their own: any argument of the optimizer may be written here."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
@@ -86,6 +84,12 @@ class Optimizer(Named):
         "arguments.",
         examples=[[{"match": ["*.bias", "*norm*"], "weight_decay": 0}]],
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_groups(cls, value: Any) -> Any:
+        """What has a name and arguments alone is an optimizer, too."""
+        return {"name": value.name, "arguments": value.arguments} if type(value) is Named else value
 
     @model_serializer(mode="wrap")
     def _short(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

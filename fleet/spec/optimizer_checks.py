@@ -41,7 +41,8 @@ def _of_all(name: str, key: str, value: Mapping[str, Any]) -> Misfit:
 def group_faults(asked: Optimizer, names: Sequence[str]) -> Iterator[Fault]:
     """The patterns that are no parameter's, and the parameters that no optimizer has."""
     for number, pattern in unmatched(asked, names):
-        close = nearest(pattern, names)
+        ends = {name.rpartition(".")[2]: f"*.{name.rpartition('.')[2]}" for name in names}
+        close = nearest(pattern, names) or ends.get(nearest(pattern.strip("*."), ends) or "")
         mend = f"the network has {shown_names(names)}"
         path: Path = ("optimizer", "groups", number, "match")
         yield path, pattern, Misfit(None, f"no parameter of the network has a name like {pattern!r}", close, mend)

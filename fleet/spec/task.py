@@ -14,7 +14,8 @@ from fleet.spec.built_optimizer import built_optimizer, makers_of
 from fleet.spec.collating import collate_of
 from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation, prepared_targets
-from fleet.spec.job import STEP_OPTIONS, Job
+from fleet.spec.job import Job
+from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data

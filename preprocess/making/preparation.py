@@ -45,7 +45,9 @@ class Preparation:
         SourceError, TransformError: see `open_source` and `build_transforms`.
     """
 
-    def __init__(self, spec: SourceSpec, transforms: Sequence[Any], looks: int, store: bool | None, seed: int = 0) -> None:
+    def __init__(
+        self, spec: SourceSpec, transforms: Sequence[Any], looks: int, store: bool | None, seed: int = 0
+    ) -> None:
         self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks, seed)
         given = self.source.layout
         encoded = bool(getattr(self.source, "encoded", False))

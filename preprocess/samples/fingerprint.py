@@ -17,6 +17,13 @@ _PATIENCE = 0.5
 """Seconds after which no other sample is read: two fingerprints then have fewer of them in common."""
 
 
+MEND = (
+    "Draw from the global generators of torch, NumPy or Python, which are seeded for it, or give a generator a seed; "
+    "sort what comes from os.listdir, glob or a set"
+)
+"""What mends a data set that is another one when it is constructed again."""
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """A data set in short.

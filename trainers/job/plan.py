@@ -30,8 +30,8 @@ class BatchPlan:
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1")
         if not self.steps_per_epoch:
             raise ValueError(
-                f"drop_last leaves nothing of an epoch: each of {self.virtual_workers} workers has {self.per_worker} of "
-                f"the {self.samples} samples, and a batch is {self.batch_size}; take drop_last away, or make it smaller"
+                f"drop_last leaves nothing of an epoch: each of {self.virtual_workers} workers has {self.per_worker} "
+                f"of {self.samples} samples, and a batch is {self.batch_size}; take drop_last away, or lower batch_size"
             )
 
     @property

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from preprocess.files.forks import let_forks_end
 from preprocess.files.modules import import_named, importable, python
 from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
@@ -33,7 +34,6 @@ from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
-from trainers.repeatable.forks import let_forks_end
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.single_precision import Float32
 from trainers.state.checkpoint import Checkpoint

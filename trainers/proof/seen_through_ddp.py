@@ -15,7 +15,7 @@ def seen_through_ddp(parallel: DistributedDataParallel) -> nn.Module:
     """Return what stands for `parallel`'s network while one loss is computed.
 
     To call it is to call DDP. Whatever else a loss takes from it, a method, a layer or a weight, comes from the network
-    itself, and DDP's forward is entered before, if it was not yet: DDP gives buffers and awaits gradients from there on,
+    itself, and DDP's forward is entered before, if it was not yet: DDP gives buffers and awaits gradients from there,
     as it does where Lightning's strategy has `training_step` for its forward. isinstance finds the network's class.
     """
     network = parallel.module

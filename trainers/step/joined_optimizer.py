@@ -52,5 +52,3 @@ class JoinedOptimizer(optim.Optimizer):
             last = first + len(each.param_groups)
             each.param_groups, each.state = self.param_groups[first:last], self.state
             first = last
-
-

@@ -45,8 +45,8 @@ class Task(Protocol):
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
-    sample_weights(dataset) -> a weight for each training sample, by which they are drawn with replacement, as by torch's
-    WeightedRandomSampler (each comes once);
+    sample_weights(dataset) -> a weight for each training sample, by which they are drawn with replacement, as torch's
+    WeightedRandomSampler does (each comes once);
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.task.parts`);
@@ -94,8 +94,8 @@ def _accuracy(model: nn.Module, batch: Batch) -> Sums:
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
     """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients.
 
-    Both share forward passes. A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has
-    `metrics`. UnfitTask if metrics are no sums.
+    Both share forward passes. A task with a step of its own has `test_loss` where it has `loss`, and metrics where it
+    has `metrics`. UnfitTask if metrics are no sums.
     """
     with remembering(model):
         return _evaluation_sums(task, model, batch)

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from functools import partial
 
 from fleet.commands.one_job.options import TrainError
-from fleet.run.ranks.same_samples import MEND
 from preprocess.making.made_again import of_its_own
-from preprocess.samples.fingerprint import Fingerprint
+from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Group
 from trainers.job.single_job import TaskDatasets, sample_of

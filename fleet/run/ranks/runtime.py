@@ -20,7 +20,7 @@ from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation
-from fleet.spec.job import STEP_OPTIONS
+from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec

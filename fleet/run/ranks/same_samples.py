@@ -16,7 +16,7 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.runtime import Runtime, dataset_specs
 from fleet.spec import EnsembleSpec
 from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec
-from preprocess.samples.fingerprint import Fingerprint
+from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.sources.source import open_source
 
 Prints = Mapping[str, Mapping[str, Fingerprint]]
@@ -24,10 +24,6 @@ Prints = Mapping[str, Mapping[str, Fingerprint]]
 PRINTS: TypeAdapter[Prints] = TypeAdapter(Prints)
 
 _KINDS = {TRAIN: "training", HELD_OUT: "held-out", "weights": "order's weighed"}
-MEND = (
-    "Draw from the global generators of torch, NumPy or Python, which are seeded for it, or give a generator a seed; "
-    "sort what comes from os.listdir, glob or a set"
-)
 
 
 def prints_of(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Fingerprint]]:

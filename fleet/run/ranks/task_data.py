@@ -65,7 +65,9 @@ def held_out_data(task: str, arguments: Mapping[str, Any], seed: int) -> TaskDat
         raise
     except Exception as cause:  # the user's code may raise anything
         rule = f"its dataset(False) raised {type(cause).__name__}: {cause}"
-        raise SourceError(task, rule, "mend the task; where nothing is held out, let dataset(False) give None") from cause
+        raise SourceError(
+            task, rule, "mend the task; where nothing is held out, let dataset(False) give None"
+        ) from cause
 
 
 def _constructed(task: str, arguments: Mapping[str, Any], train: bool) -> TaskData | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 def let_forks_end(numbers: Iterable[int]) -> None:
     """Let these signals end the processes that are forked from now on, whatever they do here.
 
-    A pool sends SIGTERM to its processes and waits for them: those that only note a signal, or ignore it, stay for ever.
+    A pool sends SIGTERM to its processes and waits for them: those that only note a signal, or ignore it, stay on.
     Signals that come while a process forks wait until the new one has its own way to take them.
     """
     taken = frozenset(numbers)
