@@ -46,8 +46,8 @@ def open_data(
     with time_limit(world, seconds + _GRACE_SECONDS, late):
         said_by_all = gather(world, {"error": error, "prints": PRINTS.dump_python(prints, mode="json")})
     _raise_first(cluster, [said["error"] for said in said_by_all])
-    found = [PRINTS.validate_python(said["prints"]) for said in said_by_all]
-    unlike = first_unlike(found, [f"on rank {place.rank} ({place.host})" for place in cluster.places])
+    everywhere = [PRINTS.validate_python(said["prints"]) for said in said_by_all]
+    unlike = first_unlike(everywhere, [f"on rank {place.rank} ({place.host})" for place in cluster.places])
     if unlike:
         raise BadInput(unlike)
     return datasets, told
