@@ -1,0 +1,1 @@
+"""Bars of what a number means, one module a subject."""
