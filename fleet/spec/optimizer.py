@@ -140,3 +140,16 @@ def unmatched(optimizer: Optimizer, parameters: Sequence[str]) -> Iterator[tuple
         for pattern in group.match:
             if not any(fnmatchcase(parameter, pattern) for parameter in parameters):
                 yield number, pattern
+
+
+def patterns(members: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return few patterns that are those of some of the names, and of no others."""
+    others, found = set(names) - set(members), list[str]()
+    for name in members:
+        if any(fnmatchcase(name, pattern) for pattern in found):
+            continue
+        parts = name.split(".")
+        wider = [f"*.{parts[-1]}", f"*{parts[-1]}", *(".".join(parts[:end]) + ".*" for end in range(1, len(parts)))]
+        fits = (each for each in wider if not any(fnmatchcase(other, each) for other in others))
+        found.append(next(fits, name))
+    return found

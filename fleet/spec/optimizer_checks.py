@@ -9,7 +9,7 @@ from torch import nn, optim
 
 from fleet.spec.built_optimizer import OTHERS, Makers, built_optimizer, shown_names
 from fleet.spec.calls import Misfit, misfits, refused
-from fleet.spec.optimizer import Optimizer, unmatched
+from fleet.spec.optimizer import Optimizer, patterns, unmatched
 from fleet.spec.problem import Path, nearest
 
 Fault = tuple[Path, Any, Misfit]
@@ -91,11 +91,8 @@ def _refused(
     name = asked.name or ", ".join(asked.names)
     flat = [key for key, parameter in named if parameter.dim() != 2]
     if "only supports 2D" in str(error) and flat:
-        deep = sorted({f"*{key.rpartition('.')[2]}" for key, parameter in named if parameter.dim() != 2})
-        patterns = ", ".join(f'"{pattern}"' for pattern in deep)
-        if any(parameter.dim() == 2 and f"*{key.rpartition('.')[2]}" in deep for key, parameter in named):
-            patterns = ", ".join(f'"{key}"' for key in flat)
+        matched = ", ".join(f'"{pattern}"' for pattern in patterns(flat, [key for key, _ in named]))
         rule = f"Muon takes weights of two dimensions alone, and not {shown_names(flat)}"
-        mend = f'write optimizer: {{groups: [{{match: [{patterns}], name: AdamW}}, {{match: ["*"], name: Muon}}]}}'
+        mend = f'write optimizer: {{groups: [{{match: [{matched}], name: AdamW}}, {{match: ["*"], name: Muon}}]}}'
         return Misfit(None, rule, mend=mend)
     return refused(makers[asked.name or asked.names[0]], name, error)

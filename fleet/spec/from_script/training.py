@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 from fleet.spec.from_script.calls import Calls, Unwritten, plain
 from fleet.spec.from_script.report import TASK, Report
 from fleet.spec.from_script.watch import Step, Watch
+from fleet.spec.optimizer import patterns
 
 
 def read_optimizer(report: Report, calls: Calls, watch: Watch, step: Step, network: nn.Module) -> None:
@@ -65,19 +65,6 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     """What a group says, before a schedule changed its rate."""
     told = {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
     return told | ({"lr": group["initial_lr"]} if "initial_lr" in group else {})
-
-
-def patterns(members: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return few patterns that are those of some of the names, and of no others."""
-    others, found = set(names) - set(members), list[str]()
-    for name in members:
-        if any(fnmatchcase(name, pattern) for pattern in found):
-            continue
-        parts = name.split(".")
-        wider = [f"*.{parts[-1]}", f"*{parts[-1]}", *(".".join(parts[:end]) + ".*" for end in range(1, len(parts)))]
-        fits = (each for each in wider if not any(fnmatchcase(other, each) for other in others))
-        found.append(next(fits, name))
-    return found
 
 
 def read_options(report: Report, watch: Watch, step: Step) -> None:
