@@ -52,7 +52,7 @@ def bars() -> list[dict[str, Any]]:
         return [*_equal(Path(name)), *_of_pools(), *_told(), *_refusals()]
 
 
-def _spec(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _spec(jobs: list[dict[str, Any]], trainers: int = 1) -> dict[str, Any]:
     held_out = {"source": f"{_MODULE}:Rows", "arguments": {"train": False, "count": 50}}
     rows = {"train": f"{_MODULE}:Rows", "held_out": held_out}
     weighed = {**rows, "order": {"weights": f"{_MODULE}:by_class"}}
@@ -60,7 +60,7 @@ def _spec(jobs: list[dict[str, Any]]) -> dict[str, Any]:
         "name": "tasks", "seed": 3,
         "data": {"rows": rows, "balanced": {**rows, "order": {"weights": "balanced"}}, "weighed": weighed},
         "defaults": {"stop": {"epochs": 2}, "batch_size": 8},
-        "jobs": jobs, "resources": {"trainers": 2, "device": "cpu", "preprocessors": 2},
+        "jobs": jobs, "resources": {"trainers": trainers, "device": "cpu", "preprocessors": 2},
     }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _equal(folder: Path) -> list[dict[str, Any]]:
         for workers in (1, 2)
     ]
     jobs += [_network(f"{name}-2", virtual_workers=2, **keys) for name, keys in _JOBS.items()]
-    ended = fleet(folder, "run", write_spec(folder, _spec(jobs)), "--out", "r")
+    ended = fleet(folder, "run", write_spec(folder, _spec(jobs, 2)), "--out", "r")
     if ended.code:
         print(ended.output)
     found = []
@@ -105,6 +105,8 @@ def _of_pools() -> list[dict[str, Any]]:
         begin = time.monotonic()
         job = {"name": "pool", "task": f"{_MODULE}:Pooled"}
         ended = fleet(Path(name), "run", write_spec(Path(name), _spec([job])), "--out", "r")
+        if ended.code:
+            print(ended.output)
         seconds = round(time.monotonic() - begin, 1)
         return [{**at_most("a data set with a pool of processes", seconds, _POOL_SECONDS, " s"),
                  "ok": ended.code == 0 and seconds <= _POOL_SECONDS}]  # fmt: skip
