@@ -71,7 +71,7 @@ def _network(name: str, **keys: Any) -> dict[str, Any]:
 
 def _equal(folder: Path) -> list[dict[str, Any]]:
     """Train with one and two virtual workers, and hold the weights against stock DDP's."""
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"name": f"{task}-{workers}", "task": f"{_MODULE}:{task}", "virtual_workers": workers}
         for task in (*_TASKS, "Keywords")
         for workers in (1, 2)

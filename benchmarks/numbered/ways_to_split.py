@@ -67,7 +67,7 @@ class RandomSplit(Split):
     """torch's random_split without a generator."""
 
     def dataset(self, train: bool) -> Any:
-        parts = random_split(Numbers(), [TRAINED, SAMPLES - TRAINED])  # type: ignore[arg-type]
+        parts: list[Subset[Any]] = random_split(Numbers(), [TRAINED, SAMPLES - TRAINED])  # type: ignore[arg-type]
         return parts[0 if train else 1]
 
 
@@ -138,7 +138,7 @@ class Part:
     """A data set of a spec's section, which is told which part it is."""
 
     def __init__(self, train: bool = True) -> None:
-        parts = random_split(Numbers(), [TRAINED, SAMPLES - TRAINED])  # type: ignore[arg-type]
+        parts: list[Subset[Any]] = random_split(Numbers(), [TRAINED, SAMPLES - TRAINED])  # type: ignore[arg-type]
         self._part = parts[0 if train else 1]
 
     def __len__(self) -> int:

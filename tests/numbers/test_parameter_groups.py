@@ -13,6 +13,7 @@ from fleet.spec import EnsembleSpec, SpecError, check
 from fleet.spec.built_optimizer import built_optimizer, makers_of
 from fleet.spec.job import Job
 from fleet.spec.optimizer import Optimizer, patterns
+from fleet.spec.values import Named
 from trainers.task.unfit_task import UnfitTask
 
 _MODULE = "benchmarks.numbered.written_tasks"
@@ -47,7 +48,7 @@ def test_a_group_has_the_bits_of_torchs() -> None:
     optimizer = _built(mine, name="AdamW", arguments={"lr": 0.01, "weight_decay": 0.5}, groups=groups)
     decayed = [weight for weight in torchs.parameters() if weight.dim() > 1]
     others = [weight for weight in torchs.parameters() if weight.dim() == 1]
-    written = [{"params": decayed}, {"params": others, "weight_decay": 0}]
+    written: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0}]
     stock = torch.optim.AdamW(written, lr=0.01, weight_decay=0.5)
     _train(mine, optimizer)
     _train(torchs, stock)
@@ -103,7 +104,8 @@ def test_several_optimizers_go_on_from_what_they_saved() -> None:
 
 
 def test_the_first_group_with_a_pattern_has_a_parameter() -> None:
-    asked = Optimizer(name="SGD", groups=[{"match": "*.bias", "lr": 1.0}, {"match": ["0.*"], "lr": 2.0}])
+    groups = [{"match": "*.bias", "lr": 1.0}, {"match": ["0.*"], "lr": 2.0}]
+    asked = Optimizer.model_validate({"name": "SGD", "groups": groups})
     assert asked.members(["0.weight", "0.bias", "1.weight"]) == [["0.bias"], ["0.weight"], ["1.weight"]]
     assert "lr" in asked.model_dump(mode="json")["groups"][0] and asked.names == ("SGD",)
     assert Optimizer.model_validate(asked.model_dump(mode="json")) == asked
@@ -153,8 +155,10 @@ def test_groups_without_what_they_need_are_refused(optimizer: dict[str, Any]) ->
 
 
 def test_jobs_keep_plain_optimizers_as_they_were_written() -> None:
-    keys = {"name": "a", "model": "m:N", "data": "d", "stop": {"epochs": 1}, "optimizer": "SGD"}
-    assert Job.model_validate(keys).model_dump(mode="json")["optimizer"] == {"name": "SGD", "arguments": {}}
+    keys = {"name": "a", "model": "m:N", "data": "d", "stop": {"epochs": 1}}
+    for written in ("SGD", Named(name="SGD"), Optimizer(name="SGD")):
+        job = Job.model_validate({**keys, "optimizer": written})
+        assert job.model_dump(mode="json")["optimizer"] == {"name": "SGD", "arguments": {}}
 
 
 def test_patterns_are_those_of_some_names_alone() -> None:

@@ -29,7 +29,8 @@ def _split(seed: int) -> dict[str, set[int]]:
 
 
 def _generators() -> list[Any]:
-    return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]
+    numpy: Any = np.random.get_state()
+    return [random.getstate(), numpy[1].tolist(), torch.get_rng_state().tolist()]
 
 
 def test_both_parts_of_a_section_are_split_alike_whatever_was_drawn_before() -> None:
@@ -44,7 +45,8 @@ def test_both_parts_of_a_section_are_split_alike_whatever_was_drawn_before() -> 
 
 def test_a_split_is_that_of_a_script_that_seeds_torch() -> None:
     torch.manual_seed(7)
-    parts = torch.utils.data.random_split(range(SAMPLES), [TRAINED, SAMPLES - TRAINED])  # type: ignore[arg-type]
+    numbers: Any = range(SAMPLES)
+    parts: Any = torch.utils.data.random_split(numbers, [TRAINED, SAMPLES - TRAINED])
     assert _split(7)[HELD_OUT] == set(parts[1].indices)
 
 

@@ -71,7 +71,7 @@ def test_weights_of_classes_that_are_not_balanced_become_a_function(script: Init
             + _TRAIN.replace("\n        ", "\n            ")
         )
     )
-    assert begun.spec.data["samples"].order.weights.endswith("_parts:weights")
+    assert str(begun.spec.data["samples"].order.weights).endswith("_parts:weights")
     assert "by_class = {0: 1.0, 1: 2.0, 2: 3.0}" in begun.parts
     assert "draws 32 of 64 samples" in begun.output
 
