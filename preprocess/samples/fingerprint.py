@@ -12,7 +12,7 @@ import numpy as np
 
 from preprocess.samples.order import global_generators_seeded
 
-_DRAWN = 16
+DRAWN = 16
 _PATIENCE = 0.5
 """Seconds after which no other sample is read: two fingerprints then have fewer of them in common."""
 
@@ -60,10 +60,11 @@ class Fingerprint:
 
 
 def drawn_samples(length: int, seed: int) -> tuple[int, ...]:
-    """Return the first and some other samples of so many, each once; which ones is a function of the seed."""
-    words = np.random.Philox(key=np.array([seed % 2**64, length], np.uint64)).random_raw(_DRAWN)
-    numbers = [0, *(words % np.uint64(max(length, 1))).tolist()] if length else []
-    return tuple(dict.fromkeys(numbers))
+    """Return the first and some other samples of so many, `DRAWN` at most; which ones is a function of the seed."""
+    if length <= DRAWN:
+        return tuple(range(length))
+    words = np.random.Philox(key=np.array([seed % 2**64, length], np.uint64)).random_raw(64 * DRAWN)
+    return tuple(dict.fromkeys([0, *(words % np.uint64(length)).tolist()]))[:DRAWN]
 
 
 def digest_of_samples(dataset: Any, seed: int) -> str:
