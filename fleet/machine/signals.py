@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
+from preprocess.files.forks import let_forks_end
+
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """SIGHUP comes when a terminal closes, as when a connection is lost."""
 
@@ -22,9 +24,11 @@ class StopFlag:
         self.raised = False
 
     def install(self) -> None:
-        """Take the signals over; from now on they only raise the flag."""
-        for number in stopping():
+        """Take the signals over; from now on they only raise the flag, but in processes that are forked."""
+        numbers = stopping()
+        for number in numbers:
             signal.signal(number, self._raise)
+        let_forks_end(numbers)
 
     def __call__(self) -> bool:
         return self.raised

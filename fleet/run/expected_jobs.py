@@ -70,7 +70,7 @@ def expected_jobs(
     for job in spec.jobs:
         guess = guessed_rate(sizes[job.name], others, device)
         curves, source = _curves(runtime, known, job, guess, devices)
-        passing = runtime.data_of(job.name).samples / runtime.samples_of(job.name)
+        passing = runtime.data_of(job.name).samples / runtime.trained_in_epoch(job.name)
         fed = None if path is None else path.feed_of(data_key(job), passing)
         if fed is not None:
             ceiling = fed.own * lending.times(lending.most)
@@ -78,7 +78,7 @@ def expected_jobs(
         home = strongest(curves, devices, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, cluster, job.name)
-        samples = runtime.samples_of(job.name)
+        samples = runtime.trained_in_epoch(job.name)
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
         rates = together.of(runtime, job.name) if most > 1 and not home else {}

@@ -11,6 +11,7 @@ from fleet.report.wording import readable_bytes
 from fleet.run.bad_input import BadInput
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.last_batches import last_batch_problems
 from fleet.run.lending_checks import check_lending, lending_problems
 from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.metric_trial import metric_problems
@@ -50,7 +51,7 @@ def check_against_data(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Non
         *check(runtime.spec, lengths_of(runtime)), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
         *lending_problems(runtime),
     )  # fmt: skip
-    problems = problems or tuple(metric_problems(runtime, datasets))
+    problems = problems or tuple(last_batch_problems(runtime)) or tuple(metric_problems(runtime, datasets))
     if problems:
         raise SpecError(in_order(problems))
 

@@ -110,8 +110,9 @@ class LaneBook:
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         """How many samples the job reads from one (epoch, step) to another; the head that pads epochs counts again."""
         plan = self._rank.runtime.plan(job)
-        epochs = (end[0] - begin[0]) * (plan.padded + self._rank.runtime.held_out_of(job))
-        return epochs + _samples_before(plan, end[1]) - _samples_before(plan, begin[1])
+        epochs = (end[0] - begin[0]) * (plan.taken + self._rank.runtime.held_out_of(job))
+        before = (min(_samples_before(plan, step), plan.taken) for _, step in (begin, end))
+        return epochs - next(before) + next(before)
 
     def _tail(self, job: str, epoch: int) -> int:
         """How far an epoch must reach into its order again for the job; one with a part of its own keeps the samples

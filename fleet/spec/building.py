@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from fleet.spec.document import DEEPEST, Document
 from fleet.spec.expansion import Expansion, expand, merged
-from fleet.spec.job import Job, incomplete
+from fleet.spec.job import Job
+from fleet.spec.key_rules import incomplete
 from fleet.spec.origins import Origins
 from fleet.spec.overrides import Override, apply, apply_to_job
 from fleet.spec.problem import ABSENT, Path, Problem, SpecError, shown, written

@@ -22,6 +22,13 @@ def data_problems(name: str, data: Data, origins: Origins) -> Iterator[Problem]:
         for number, step in enumerate(steps):
             yield from _transform_problems(base + (key, number), step, origins)
     yield from _collate_problems(base, data, origins)
+    weights = data.order.weights
+    if weights is not None and weights != "balanced":
+        try:
+            resolve(weights)
+        except ReferenceProblem as error:
+            near = error.suggestion or nearest(weights, ["balanced"])
+            yield origins.problem(base + ("order", "weights"), weights, error.rule, near, error.mend)
 
 
 def _collate_problems(base: Path, data: Data, origins: Origins) -> Iterator[Problem]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import OWN_SAMPLES, STEP_OPTIONS
+from fleet.spec.job import OWN_SAMPLES
+from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.metrics import BUILT_IN, metric_name
 from fleet.spec.problem import ABSENT, Path, shown, written
 
@@ -18,7 +19,9 @@ _NO_RESULT = frozenset(
 )  # of a job: they decide when it trains, not what comes out
 _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
-_LATER_IN_JOBS = (*STEP_OPTIONS, *OWN_SAMPLES, "memory_format", "batch", "evaluation_batch_size", "warm_up")
+_LATER_IN_JOBS = (
+    *STEP_OPTIONS, *OWN_SAMPLES, "memory_format", "batch", "evaluation_batch_size", "warm_up", "drop_last",
+)  # fmt: skip
 """Keys of jobs that were none when the first runs were made."""
 
 

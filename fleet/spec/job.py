@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, field_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changing_batch import ChangingBatch
-from fleet.spec.largest_batch import LargestBatch, SizeOrLargest, refuse_together
-from fleet.spec.metrics import JobMetrics, declare_alone
+from fleet.spec.key_rules import incomplete, refuse_together
+from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
+from fleet.spec.metrics import JobMetrics
 from fleet.spec.moments import EXAMPLE, Due
+from fleet.spec.optimizer import Optimizer
 from fleet.spec.schedules import Schedule, WarmUp, check_unit
 from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
@@ -37,10 +39,7 @@ from fleet.spec.values import (
 )
 
 NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
-NEEDED_WITH_MODEL = ("data", "optimizer")
-STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
-NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
 
 
 class Job(Section):
@@ -93,9 +92,10 @@ class Job(Section):
         "are not held out). The seed of the weights says which; null: all.",
         examples=[0.8],
     )
-    optimizer: Named | None = Field(
+    optimizer: Optimizer | None = Field(
         default=None,
-        description="A name in `torch.optim` or `module:Name`. Needed with `model`.",
+        description="A name in `torch.optim` or `module:Name`, or several, each for some of the parameters. Needed "
+        "with `model`.",
         examples=[{"name": "SGD", "arguments": {"lr": 0.05, "momentum": 0.9}}],
     )
     schedule: Schedule | None = Field(
@@ -142,6 +142,13 @@ class Job(Section):
         "out when the run first starts and fixed from then on; `{most: 4096}`: so, but at most so many. The learning "
         "rate stays; not together with `batch`, `batch_range` or `virtual_workers: auto`.",
         examples=[32],
+    )
+    drop_last: StrictBool | None = Field(
+        default=None,
+        description="true: each virtual worker leaves its last batch of an epoch out where that has fewer than "
+        "`batch_size` samples, as `DataLoader(drop_last=True)` does. null: as the task class's `drop_last` says, else "
+        "false. Not together with `batch`.",
+        examples=[True],
     )
     evaluation_batch_size: Count | None = Field(
         default=None,
@@ -321,6 +328,16 @@ class Job(Section):
         return self
 
     @model_validator(mode="after")
+    def _drops_fixed_batches(self) -> Job:
+        if self.drop_last and self.batch is not None:
+            raise PydanticCustomError(
+                "drops_changing_batches",
+                "drop_last and a batch that changes exclude each other: what is left out would change, too",
+                {"mend": "take one of them away"},
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_of_the_folds(self) -> Job:
         if self.fold is not None and (self.folds is None or self.fold >= self.folds):
             mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
@@ -376,17 +393,3 @@ class Job(Section):
                 {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
             )
         return self
-
-
-def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
-    if job.get("model") is None and job.get("task") is None:
-        yield "model", "a job needs a model or a task", "add `model: module:Name`"
-    if job.get("task") is not None:
-        for key in NOT_WITH_TASK:
-            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
-                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
-        return
-    for key in NEEDED_WITH_MODEL:
-        if job.get(key) is None:
-            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from fleet.spec.built_optimizer import built_optimizer
 from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
 from fleet.spec.losses import loss_arguments
 from fleet.spec.metrics import NamedMetric, named_metric
+from fleet.spec.optimizer import Optimizer
+from fleet.spec.optimizer_checks import argument_faults, building_faults, group_faults
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.run_length import Length, with_run
@@ -66,14 +69,15 @@ class Inspection:
     def components(self, job: Job) -> None:
         """Look at a job of a model, an optimizer, a schedule, a loss and metrics."""
         model = self.built("model", job.model, resolve, nn.Module)
-        parameters = _shadows(model) if model is not None else []
+        shadows = _shadows(model) if model is not None else []
+        parameters = [shadow for _, shadow in shadows]
         if model is not None and not parameters:
             rule, mend = "the model has no parameters to train", "give it a layer that learns"
             self.note(("model",), str(job.model), rule, mend=mend)
         if model is not None and job.model is not None:
             self.modules(("model", "name"), job.model.name, model)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
-        optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
+        optimizer = self.optimizer(job.optimizer, shadows or [("weight", parameters[0])], model is not None)
         schedule = job.schedule
         if schedule is not None:
             length = Length.of(job, None).left
@@ -92,6 +96,28 @@ class Inspection:
             value = entry if isinstance(entry, str) else entry.model_dump(exclude_defaults=True)
             self.note(("metrics", number), value, error.rule, error.suggestion, error.mend)
 
+    def optimizer(
+        self, asked: Optimizer | None, named: Sequence[tuple[str, nn.Parameter]], has_model: bool
+    ) -> torch.optim.Optimizer | None:
+        """Look at an optimizer over these parameters; return it, or None. has_model: they are the network's own."""
+        if asked is None:
+            return None
+        places = [("name",), *(("groups", number, "name") for number in range(len(asked.groups)))]
+        names = [asked.name, *(group.name for group in asked.groups)]
+        makers = {
+            name: self.found(("optimizer", *place), name, named_optimizer)
+            for place, name in zip(places, names)
+            if name is not None
+        }
+        if None in makers.values():
+            return None
+        faults = list(argument_faults(asked, makers))
+        if has_model:
+            faults += group_faults(asked, [name for name, _ in named])
+            faults += [] if faults else building_faults(asked, makers, named)
+        self.faults += [Fault(*fault) for fault in faults]
+        return None if faults or not has_model else built_optimizer(asked, makers, named)
+
     def task(self, named: Named, needs_data: bool) -> None:
         """Look at a task class: its methods, its model and its optimizer."""
         task = self.built("task", named, resolve, object)
@@ -108,6 +134,10 @@ class Inspection:
         if hasattr(task, "collate") and not needs_data:
             rule = "the task has collate(samples), and a section of data says itself how its samples become a batch"
             mend = "leave data out, and let the task's dataset(train) give them; or write collate: in the section"
+            self.note(("data",), named.name, rule, mend=mend)
+        if hasattr(task, "sample_weights") and not needs_data:
+            rule = "the task has sample_weights(dataset), and a section of data says itself how its samples are drawn"
+            mend = "leave data out, and let the task's dataset(train) give them; or write order: {weights: ...} there"
             self.note(("data",), named.name, rule, mend=mend)
         try:
             check_task(task)
@@ -181,14 +211,15 @@ class Inspection:
         return result
 
 
-def _shadows(model: nn.Module) -> list[nn.Parameter]:
-    """Parameters of the model's shapes and dtypes, each with the memory of a single element."""
+def _shadows(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters of the model's names, shapes and dtypes, each with the memory of a single element."""
     lazy = torch.nn.parameter.UninitializedParameter
     shadows = []
-    for weight in model.parameters():
+    for name, weight in model.named_parameters():
         shape = (1, 1) if isinstance(weight, lazy) else tuple(weight.shape)
         one = torch.zeros((), dtype=weight.dtype)
-        shadows.append(nn.Parameter(one.expand(shape), requires_grad=one.is_floating_point() or one.is_complex()))
+        trains = one.is_floating_point() or one.is_complex()
+        shadows.append((name, nn.Parameter(one.expand(shape), requires_grad=trains)))
     return shadows
 
 

@@ -72,23 +72,3 @@ SizeOrLargest = Annotated[
     ),
 ]
 """A job keeps its wish until a number is chosen; see `Job.largest_batch`."""
-
-
-def refuse_together(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
-    """Raise PydanticCustomError if more than one thing would choose the job's batch."""
-    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
-        raise PydanticCustomError(
-            "chosen_with_batches",
-            "{what} and a batch that the policy chooses exclude each other",
-            {
-                "what": "virtual_workers: auto" if auto else "batch_size: largest",
-                "mend": f"give {'virtual_workers' if auto else 'batch_size'} a number; `fleet plan` without the range "
-                "says which would do",
-            },
-        )
-    if auto and largest:
-        raise PydanticCustomError(
-            "both_chosen",
-            "virtual_workers: auto and batch_size: largest exclude each other",
-            {"mend": "give one of them a number: how many workers are enough depends on the batch"},
-        )

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Count, Section, written_alone
+from fleet.spec.values import Count, Section, Text, written_alone
 
 
 class Order(Section):
@@ -33,7 +33,31 @@ class Order(Section):
         examples=[1000],
     )
 
+    weights: Text | None = Field(
+        default=None,
+        description="As many samples as there are are drawn with replacement, anew in each epoch, as torch's "
+        "WeightedRandomSampler draws them. `balanced`: each class as often; `module:Name`: a function of the training "
+        "samples that gives a weight for each, or such weights. Not with blocks, nor for jobs with a part of the "
+        "samples. null: each sample comes once.",
+        examples=["balanced"],
+    )
+
     _shuffle_alone = model_validator(mode="before")(written_alone("shuffle"))
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether each sample comes once, shuffled with all others."""
+        return self.shuffle == "samples" and self.weights is None
+
+    @model_validator(mode="after")
+    def _drawn_from_all(self) -> Order:
+        if self.weights is not None and self.shuffle == "blocks":
+            raise PydanticCustomError(
+                "drawn_blocks",
+                "weights draw samples from anywhere, and shuffle: blocks has them come block by block",
+                {"mend": "take one of them away"},
+            )
+        return self
 
     @model_validator(mode="after")
     def _goes_by_blocks(self) -> Order:

@@ -50,6 +50,10 @@ def part_problems(spec: EnsembleSpec, position: int, length: int | None) -> Iter
         rule = f"each fold is held out in its turn, and the data set {job.data!r} has held_out, which all evaluate on"
         mend = f"take held_out away from data.{job.data}, or name a data set without it"
         yield spec.origins.problem(base + ("folds",), job.folds, rule, mend=mend)
+    if section is not None and section.order.weights is not None and part_of(job) is not None:
+        key = next(key for key in OWN_SAMPLES if getattr(job, key) is not None)
+        rule = f"data {job.data!r} draws its samples by weights, some of them several times, and never a part of them"
+        yield spec.origins.problem(base + (key,), getattr(job, key), rule, mend=f"take {key} or order.weights away")
     if length is not None:
         yield from _size_problems(spec, job, base, length)
 

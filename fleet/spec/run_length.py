@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.spec.dropping import drops_last
 from fleet.spec.job import Job
 from fleet.spec.schedules import Schedule, WarmUp
 
@@ -81,7 +82,7 @@ class Length:
 def _steps_of_epoch(job: Job, samples: int, batch_size: int) -> int:
     from trainers.job.plan import BatchPlan  # here, so that reading a spec loads no NumPy
 
-    return BatchPlan(samples, job.virtual_workers, batch_size).steps_per_epoch
+    return BatchPlan(samples, job.virtual_workers, batch_size, drops_last(job)).steps_per_epoch
 
 
 def with_run(arguments: Any, length: int) -> Any:

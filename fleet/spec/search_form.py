@@ -13,7 +13,8 @@ from fleet.spec.conditions import checked
 from fleet.spec.corners import corners
 from fleet.spec.distributions import Distribution
 from fleet.spec.expansion import laid_over, over_problems, with_varied_seeds
-from fleet.spec.job import Job, incomplete
+from fleet.spec.job import Job
+from fleet.spec.key_rules import incomplete
 from fleet.spec.name_templates import has_placeholder, may_be_filled, template_problems
 from fleet.spec.origins import Origins
 from fleet.spec.problem import ABSENT, Path, Problem

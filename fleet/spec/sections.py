@@ -191,8 +191,12 @@ class Data(Section):
     def _without_later(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what older specs did not have, where it is not asked for: their digests stay what they were."""
         values: dict[str, Any] = serialize(self)
-        if self.order.shuffle == "samples":
+        if self.order.is_usual:
             values.pop("order", None)
+        elif self.order.weights is not None:
+            values["order"] = {"weights": self.order.weights}
+        else:
+            values["order"].pop("weights", None)
         return {key: value for key, value in values.items() if value is not None or key not in _COLLATING}
 
 

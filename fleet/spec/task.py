@@ -11,16 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
+from fleet.spec.built_optimizer import built_optimizer, makers_of
 from fleet.spec.collating import collate_of
+from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation, prepared_targets
-from fleet.spec.job import STEP_OPTIONS, Job
+from fleet.spec.job import Job
+from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.losses import DEFAULT_LOSS, JobLoss
 from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
 from fleet.spec.run_length import Length, follows_run, with_run
 from fleet.spec.sections import Data
-from fleet.spec.torch_names import built_schedule, named_optimizer, schedule_of
+from fleet.spec.torch_names import built_schedule, schedule_of
 from trainers.repeatable.process_settings import settings_kept
+from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.loss import IGNORED, Weight
 from trainers.task.metrics import Metric
@@ -49,6 +53,7 @@ class SpecTask:
         name: the job's name.
         batch_size: samples of one virtual worker in a step; where that changes, the job's own.
         evaluation_batch_size: held-out samples that are evaluated together; None: as many as in a step.
+        drop_last: whether a virtual worker leaves its last batch of an epoch out where that has fewer samples.
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
         samples: gives how many it trains on in an epoch; None: nobody has said.
@@ -78,12 +83,13 @@ class SpecTask:
         self._job, self._data, self.evaluates_in_parts = job, data, False
         self.samples: Callable[[], int] | None = None
         self._prepare = InputPreparation(data.normalise if data else None)
-        with settings_kept():
+        with settings_kept(), seeded(job.order_seed):
             self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
         says = self._user if job.task else job
         self.accumulate, self.autocast, self.clip_norm, self.clip_value, self.compile = (
             getattr(says, name, None) for name in STEP_OPTIONS
         )
+        self.drop_last = drops_last(job)
         self.scratch = tuple(getattr(self._user, "scratch", ()))
         for name in _AS_WRITTEN:
             if hasattr(self._user, name):
@@ -97,7 +103,7 @@ class SpecTask:
             self.measures_loss = hasattr(self._user, "loss")
         with settings_kept():
             self._model = resolve(job.model.name) if job.model else None  # now: modules may seed when they are imported
-            self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
+            self._optimizers = makers_of(job.optimizer) if job.optimizer else {}
             self._schedule = schedule_of(job.schedule.name) if job.schedule else None
             self._loss = JobLoss(job)
             self.metric_objects: Mapping[str, Metric] = metrics_of(job, data, self._loss.function)
@@ -119,15 +125,18 @@ class SpecTask:
         """Return what of the job a person may have written."""
         if self._user is not None:
             return {"task": self._user}
-        more = {"optimizer": self._optimizer, "schedule": self._schedule}
-        return {"loss": self._loss.function, **{what: code for what, code in more.items() if code is not None}}
+        optimizers = {f"optimizer {name}": code for name, code in self._optimizers.items()}
+        if len(optimizers) == 1:
+            optimizers = {"optimizer": next(iter(optimizers.values()))}
+        more = {} if self._schedule is None else {"schedule": self._schedule}
+        return {"loss": self._loss.function, **optimizers, **more}
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer over all parameters of the model."""
         if self._user is not None:
             return self._user.optimizer(model)  # type: ignore[no-any-return]
-        assert self._optimizer is not None and self._job.optimizer is not None
-        return self._optimizer(model.parameters(), **self._job.optimizer.arguments)  # type: ignore[no-any-return]
+        assert self._job.optimizer is not None
+        return built_optimizer(self._job.optimizer, self._optimizers, list(model.named_parameters()))
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
         """Build the learning-rate schedule; None for a constant rate.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from preprocess.making.preparation import Preparation, common_layout, set_target
 from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
 from preprocess.samples.errors import DecodeError, SampleError, TransformError
+from preprocess.samples.fingerprint import Fingerprint
 from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import ITSELF, Array, SampleLayout, plain_targets, substitutes_in
 from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
@@ -22,6 +23,7 @@ from preprocess.samples.substitutes import MOST_SUBSTITUTES, Mask, substitutes
 from preprocess.sources.blocks import block_order
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, Subset, described
+from preprocess.sources.weights import Weights, checked_weights, weights_of
 from preprocess.store.sample_store import SampleStore
 
 #: Bytes of samples that are copied together at most.
@@ -54,9 +56,10 @@ class Dataset:
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
         looks = MOST_SUBSTITUTES if self._skips else 1
-        self._preparations = {TRAIN: Preparation(spec.train, spec.transforms, looks, spec.store)}
+        self._preparations = {TRAIN: Preparation(spec.train, spec.transforms, looks, spec.store, spec.seed)}
         if spec.held_out is not None:
-            self._preparations[HELD_OUT] = Preparation(spec.held_out, spec.held_out_transforms, looks, spec.store)
+            transforms = spec.held_out_transforms
+            self._preparations[HELD_OUT] = Preparation(spec.held_out, transforms, looks, spec.store, spec.seed)
         self.layout = replace(self._preparations[TRAIN].layout, names_substitutes=self._skips)
         self.length = len(self._preparations[TRAIN].source)
         self.held_out = len(self._preparations[HELD_OUT].source) if HELD_OUT in self._preparations else 0
@@ -69,7 +72,9 @@ class Dataset:
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
         blocks = block_order(self.train_source, spec.order, spec.name, held_out)
-        self.orders = EpochOrders(self.length, blocks=blocks)
+        weights = self._weights(spec)
+        self.keeps_finished = self.keeps_finished and weights is None
+        self.orders = EpochOrders(self.length, blocks=blocks, weights=weights)
 
     @property
     def train_source(self) -> Source:
@@ -79,7 +84,11 @@ class Dataset:
     @property
     def items(self) -> Any:
         """The map-style data set behind the training samples; None behind a built-in source."""
-        source = self.train_source
+        return self.items_of(TRAIN)
+
+    def items_of(self, kind: str) -> Any:
+        """The map-style data set behind the samples of a kind; None behind a built-in source."""
+        source = self._preparations[kind].source
         while isinstance(source, Subset):
             source, _ = source.inner(0)
         return source.items if isinstance(source, MapStyleSource) else None
@@ -92,6 +101,20 @@ class Dataset:
         """
         kept = [preparation for preparation in self._preparations.values() if preparation.is_kept]
         return common_layout([preparation.prepared_layout for preparation in kept])
+
+    @property
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """By kind, what tells whether another process has the same samples, and draws them by the same weights."""
+        prints = {kind: preparation.fingerprint for kind, preparation in self._preparations.items()}
+        weights = self.orders.weights
+        return prints if weights is None else {**prints, "weights": Fingerprint.of(1, lambda _: weights, 0)}
+
+    def _weights(self, spec: DatasetSpec) -> Weights | None:
+        """By what training samples are drawn; a map-style data set may say it as its attribute `drawn_by`."""
+        if spec.order is not None and spec.order.weights is not None:
+            return weights_of(self.train_source, spec.order.weights, spec.seed)
+        given = getattr(self.items, "drawn_by", None)
+        return None if given is None else checked_weights(given, self.length, spec.name)
 
     def preparation(self, kind: str) -> Preparation:
         """The samples of a kind: their source with its transforms."""

@@ -24,12 +24,17 @@ def unlike_samples(dataset: Dataset, seed: int) -> Iterator[str]:
     """
     for kind, length in ((TRAIN, dataset.length), (HELD_OUT, dataset.held_out)):
         if length and dataset.preparation(kind).has_user_code and _differs(dataset, kind, seed, length):
-            yield (
-                f"data {dataset.name}: {'training' if kind == TRAIN else 'held-out'} sample 0 is another one when it "
-                "is made again: its source or transforms draw from a generator of their own, or count. A run then "
-                "does not repeat, and networks may read different samples. Draw from the global generators of torch, "
-                "NumPy or Python, which are seeded for each sample"
-            )
+            yield of_its_own(f"data {dataset.name}", kind)
+
+
+def of_its_own(what: str, kind: str) -> str:
+    """Say that a data set's samples draw from a generator of its own; what: its name, kind: of its samples."""
+    return (
+        f"{what}: {'training' if kind == TRAIN else 'held-out'} sample 0 is another one when it is made again: its "
+        "source or transforms draw from a generator of their own, or count. A run then does not repeat, and networks "
+        "may read different samples. Draw from the global generators of torch, NumPy or Python, which are seeded for "
+        "each sample"
+    )
 
 
 def _differs(dataset: Dataset, kind: str, seed: int, length: int) -> bool:

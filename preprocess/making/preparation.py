@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
 from preprocess.samples.block_order import Indices
+from preprocess.samples.fingerprint import Fingerprint
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.ragged import InputPlace
 from preprocess.samples.stream import SourceSpec
@@ -25,6 +27,7 @@ class Preparation:
         pipeline: its transforms.
         layout: shape and dtype of its samples, transforms applied.
         prepared_layout: after those that draw nothing; -1 for a side that differs.
+        has_own_source: the source is the user's.
         has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
         needs_generator: something may draw.
         copy: writes many samples at once, see `Source`; None: each is prepared by itself.
@@ -36,18 +39,22 @@ class Preparation:
         transforms: see `build_transforms`.
         looks: see `open_source`.
         store: the user's word: samples may be kept, or may not; None: unless the source is the user's own.
+        seed: see `open_source`.
 
     Raises:
         SourceError, TransformError: see `open_source` and `build_transforms`.
     """
 
-    def __init__(self, spec: SourceSpec, transforms: Sequence[Any], looks: int, store: bool | None) -> None:
-        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks)
+    def __init__(
+        self, spec: SourceSpec, transforms: Sequence[Any], looks: int, store: bool | None, seed: int = 0
+    ) -> None:
+        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks, seed)
         given = self.source.layout
         encoded = bool(getattr(self.source, "encoded", False))
         self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)
         self.layout: SampleLayout = self.pipeline.output_layout(given)
         own = not isinstance(spec.source, str) or ":" in spec.source
+        self.has_own_source, self._seed = own, seed
         self.has_user_code = own or self.pipeline.has_user_code
         self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
         copies_many = not self.needs_generator and bool(getattr(self.source, "copies_many", False))
@@ -58,6 +65,12 @@ class Preparation:
         self.prepared_layout = self._prefix.varying_layout(given)
         if given.is_ragged:
             self.prepared_layout = replace(self.prepared_layout, input_shape=(-1,))
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What tells whether another process has the same samples; a built-in source's are its files', all of them."""
+        length = len(self.source)
+        return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
 
     def prepare(self, image: Array, target_view: Array) -> Prepared:
         """Apply the transforms that draw nothing to what was read; valid until the next call.

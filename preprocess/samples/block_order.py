@@ -35,6 +35,7 @@ class OrderSpec:
         window: with blocks, how many of them are mixed.
         block: with blocks, the least samples of one: those of the source are joined until they have so many, and a
             source that has none is cut into such. None: blocks are the source's own.
+        weights: with samples, by what they are drawn, see `preprocess.sources.weights`; None: each comes once.
 
     Raises:
         DataSpecError: one of these is none of what it can be.
@@ -43,6 +44,7 @@ class OrderSpec:
     shuffle: Shuffle = "samples"
     window: int = WINDOW
     block: int | None = None
+    weights: str | None = None
 
     def __post_init__(self) -> None:
         known = get_args(Shuffle)
@@ -51,6 +53,9 @@ class OrderSpec:
         for name, value in (("window", self.window), ("block", self.block)):
             if value is not None and (type(value) is not int or value < 1):
                 raise DataSpecError(value, f"{name} of an order is a whole number of at least 1", f"mend {name}")
+        if self.weights is not None and self.shuffle == "blocks":
+            rule = "samples that are drawn by weights come from anywhere, and not block by block"
+            raise DataSpecError(self.weights, rule, "take shuffle: blocks or the weights away")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | OrderSpec | None) -> OrderSpec | None:
@@ -65,7 +70,8 @@ class OrderSpec:
                 if key not in known:
                     raise DataSpecError(key, "an order has no such key", spelling_advice(str(key), known))
             values = cls(**values)
-        return None if values is None or values.shuffle == "samples" else values
+        is_plain = values is None or (values.shuffle == "samples" and values.weights is None)
+        return None if is_plain else values
 
 
 @dataclass(frozen=True)

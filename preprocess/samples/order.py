@@ -38,6 +38,20 @@ def epoch_order(length: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     return order
 
 
+def drawn_order(weights: npt.NDArray[np.float64], seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Return the indices of one epoch that are drawn by weights, as many as there are, (length,).
+
+    It is the draw of torch's WeightedRandomSampler with a generator seeded with seed + epoch.
+    """
+    import torch
+
+    generator = torch.Generator()
+    generator.manual_seed(seed + epoch)
+    drawn = torch.multinomial(torch.from_numpy(weights), len(weights), True, generator=generator)
+    order: npt.NDArray[np.int64] = drawn.numpy()
+    return order
+
+
 def order_of(length: int, seed: int, epoch: int, blocks: BlockOrder | None) -> npt.NDArray[np.int64]:
     """Return the order of one epoch, (length,): by blocks, or else see `epoch_order`."""
     return epoch_order(length, seed, epoch) if blocks is None else blocks.of(seed, epoch)
@@ -50,18 +64,30 @@ class EpochOrders:
         length: n, training samples.
         kept: orders that are kept, of 4 bytes a sample.
         blocks: the order by blocks; None: samples are shuffled with all others.
+        weights: by which samples are drawn, some of them several times in an epoch, (n,); None: each comes once.
     """
 
-    def __init__(self, length: int, kept: int = 24, blocks: BlockOrder | None = None) -> None:
-        self.length, self.blocks, self._kept = length, blocks, kept
+    def __init__(
+        self,
+        length: int,
+        kept: int = 24,
+        blocks: BlockOrder | None = None,
+        weights: npt.NDArray[np.float64] | None = None,
+    ) -> None:
+        self.length, self.blocks, self.weights, self._kept = length, blocks, weights, kept
         self._dtype = np.int32 if length < 2**31 else np.int64
         self._orders: OrderedDict[tuple[int, int], npt.NDArray[Any]] = OrderedDict()
 
     def of(self, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """The order of an epoch, see `order_of`, (length,)."""
+        """The order of an epoch, see `order_of` and `drawn_order`, (length,)."""
         key = (seed, epoch)
         if key not in self._orders:
-            self._orders[key] = order_of(self.length, seed, epoch, self.blocks).astype(self._dtype)
+            order = (
+                order_of(self.length, seed, epoch, self.blocks)
+                if self.weights is None
+                else drawn_order(self.weights, seed, epoch)
+            )
+            self._orders[key] = order.astype(self._dtype)
             if len(self._orders) > self._kept:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(key)
@@ -118,6 +144,18 @@ def kept_global_generators() -> Iterator[None]:
         random.setstate(python)
         np.random.set_state(numpy)
         torch.set_rng_state(cpu)
+
+
+@contextmanager
+def global_generators_seeded(seed: int) -> Iterator[None]:
+    """Let somebody's code draw from them as a script does after `torch.manual_seed(seed)`; then put them back."""
+    import torch
+
+    with kept_global_generators():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _word(name: str) -> int:

@@ -48,6 +48,8 @@ class DatasetSpec:
         store: whether samples may be kept as they are after the transforms that draw nothing; None: unless the source
             is the user's own, whose reading may draw.
         order: how training samples are shuffled; None: all with all.
+        seed: of the global generators while the user's own sources are constructed, each anew: so what they draw is
+            the same in every process, and for both sources.
 
     Raises:
         DataSpecError: one of these two is none of what it can be.
@@ -62,6 +64,7 @@ class DatasetSpec:
     corrupt_limit: int = 100
     store: bool | None = None
     order: OrderSpec | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         known = get_args(OnCorrupt)
@@ -98,6 +101,7 @@ class DatasetSpec:
             values.get("corrupt_limit", 100),
             values.get("store"),
             OrderSpec.from_json(values.get("order")),
+            values.get("seed", 0),
         )
 
 

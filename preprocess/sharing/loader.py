@@ -128,6 +128,9 @@ class SharedLoader:
         data = _read_by(data, self._part)
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
         shuffled = OrderSpec.from_json(order)
+        if shuffled is not None and shuffled.weights is not None and part is not None:
+            rule = "samples that are drawn by weights, some of them several times, have no part"
+            raise DataSpecError(shuffled.weights, rule, "take the part or the weights away")
         data = _with_order(data, shuffled)
         settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger, store, shuffled)
         dataset = None if settings.data else _opened(data, shuffled)

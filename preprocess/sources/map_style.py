@@ -11,6 +11,7 @@ import numpy as np
 from preprocess.samples.errors import NotArrays, SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
+from preprocess.samples.order import global_generators_seeded
 from preprocess.samples.ragged import RaggedSize
 from preprocess.sources.arrays import is_plain_image
 
@@ -100,17 +101,19 @@ def _no_pair(sample: Any) -> str | None:
     return f"a {type(sample).__name__}" if isinstance(sample, (str, bytes, int, float)) else None
 
 
-def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1) -> MapStyleSource:
-    """Open `module:Name` and wrap the data set that it gives; looks: see `MapStyleSource`.
+def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1, seed: int = 0) -> MapStyleSource:
+    """Open `module:Name` and wrap the data set that it gives; looks: see `MapStyleSource`; seed: see `open_items`.
 
     Raises:
         SourceError: see `open_items`; or its samples are not (input, target) of one shape.
     """
-    return MapStyleSource(open_items(name, arguments), name, looks)
+    return MapStyleSource(open_items(name, arguments, seed), name, looks)
 
 
-def open_items(name: str, arguments: Mapping[str, Any]) -> Any:
+def open_items(name: str, arguments: Mapping[str, Any], seed: int = 0) -> Any:
     """Return the map-style data set that `module:Name` is, or gives when it is called with the arguments.
+
+    The call draws from the global generators as a script does after `torch.manual_seed(seed)`; they are then put back.
 
     Raises:
         SourceError: the name does not import, the call raises, or the result is no map-style data set.
@@ -118,7 +121,8 @@ def open_items(name: str, arguments: Mapping[str, Any]) -> Any:
     maker = load_object(name, SourceError)
     is_data_set = hasattr(maker, "__getitem__") and not isinstance(maker, type)
     try:
-        items = maker if is_data_set else maker(**arguments)
+        with global_generators_seeded(seed):
+            items = maker if is_data_set else maker(**arguments)
     except SourceError:
         raise
     except Exception as cause:  # the user's code may raise anything

@@ -114,6 +114,7 @@ def open_source(
     arguments: Mapping[str, Any] | None = None,
     subset: int | Sequence[int] | None = None,
     looks: int = 1,
+    seed: int = 0,
 ) -> Source:
     """Open a source of samples.
 
@@ -123,23 +124,24 @@ def open_source(
         arguments: keyword arguments of the source.
         subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
         looks: for a map-style data set, how many samples may be tried until one shows the layout of all.
+        seed: see `open_items`.
 
     Raises:
         SourceError: anything that a person can have got wrong: name, arguments, files, module, subset.
     """
     given = dict(arguments or {})
-    source = _open(name, given, looks)
+    source = _open(name, given, looks, seed)
     if len(source) == 0:
         raise SourceError(name, "a source needs at least one sample", "give one that is not empty")
     return source if subset is None else _take_subset(source, subset)
 
 
-def _open(name: str | Any, arguments: dict[str, Any], looks: int) -> Source:
+def _open(name: str | Any, arguments: dict[str, Any], looks: int, seed: int) -> Source:
     if isinstance(name, Source):
         return name
     if not isinstance(name, str):
         return MapStyleSource(name, type(name).__qualname__, looks)
-    return open_map_style(name, arguments, looks) if ":" in name else _open_built_in(name, arguments)
+    return open_map_style(name, arguments, looks, seed) if ":" in name else _open_built_in(name, arguments)
 
 
 def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:

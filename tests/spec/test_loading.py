@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.spec import EnsembleSpec, Job, Named, SpecError, Stop, load, loads
+from fleet.spec.optimizer import Optimizer
 
 
 def test_a_whole_spec(text: str, tmp_path: pathlib.Path) -> None:
@@ -107,7 +108,7 @@ def test_built_from_objects(small: dict[str, Any]) -> None:
         name="one",
         model=Named(name="toys:Net", arguments={"width": 4}),
         data="toy",
-        optimizer=Named(name="SGD", arguments={"lr": 0.1}),
+        optimizer=Optimizer(name="SGD", arguments={"lr": 0.1}),
         metrics=("accuracy",),
         stop=Stop(epochs=2),
     )

@@ -1,7 +1,8 @@
 """Which samples of an epoch each virtual worker takes at each step.
 
-It is the split of torch.utils.data.DistributedSampler (drop_last False) under a DataLoader (drop_last False), as a pure
-function: worker r takes every N-th position from r on, B a step.
+It is the split of torch.utils.data.DistributedSampler (drop_last False, so it pads) under a DataLoader, as a pure
+function: worker r takes every N-th position from r on, B a step. With drop_last, as that of the DataLoader, each worker
+leaves its last batch of an epoch out where that has fewer.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ class BatchPlan:
     samples: int
     virtual_workers: int
     batch_size: int
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         for name in ("samples", "virtual_workers", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1")
+        if not self.steps_per_epoch:
+            raise ValueError(
+                f"drop_last leaves nothing of an epoch: each of {self.virtual_workers} workers has {self.per_worker} "
+                f"of {self.samples} samples, and a batch is {self.batch_size}; take drop_last away, or lower batch_size"
+            )
 
     @property
     def per_worker(self) -> int:
@@ -39,8 +46,19 @@ class BatchPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps an epoch; the last may have smaller batches."""
-        return -(-self.per_worker // self.batch_size)
+        """Steps an epoch; the last may have smaller batches, but with drop_last."""
+        steps, rest = divmod(self.per_worker, self.batch_size)
+        return steps + (rest > 0 and not self.drop_last)
+
+    @property
+    def taken(self) -> int:
+        """Samples that all workers take an epoch; those that pad it count again."""
+        return self.step_range(self.steps_per_epoch - 1).stop
+
+    @property
+    def last_batch(self) -> int:
+        """Samples of one worker in the last step of an epoch."""
+        return len(self.step_range(self.steps_per_epoch - 1)) // self.virtual_workers
 
     def step_range(self, step: int) -> range:
         """Return the padded positions that all workers together take; those from `samples` on repeat the head."""

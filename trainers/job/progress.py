@@ -54,7 +54,7 @@ class Progress:
 
     def plan(self, samples: int) -> BatchPlan:
         """Return which positions of an epoch like this one, of `samples` samples, each virtual worker takes a step."""
-        return BatchPlan(samples, self.virtual_workers, self.batch_size)
+        return BatchPlan(samples, self.virtual_workers, self.batch_size, tasks.drops_last(self.task))
 
     def follow(self, batches: BatchSchedule | None) -> None:
         """Go on with these batches from the next epoch on. ValueError if they differ in what was trained already."""

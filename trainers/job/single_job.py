@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from trainers.job.drawn_samples import DrawnSamples
 from trainers.job.plan import BatchPlan
 from trainers.job.stop_agreement import StopAgreement
 from trainers.job.trainer import Trainer
-from trainers.repeatable.random_state import seed_everything
+from trainers.repeatable.random_state import seed_everything, seeded
 from trainers.task.task import Batch, Task, batch_size_of, collate_of, evaluation_batch_of, name_of, order_seed_of
 from trainers.task.unfit_task import UnfitTask
 
@@ -60,17 +61,25 @@ class TaskDatasets:
     """
 
     def __init__(self, task: Task) -> None:
-        """Build both under the order's seed, so what they draw is the same in every process.
+        """Build each under the order's seed, so what they draw is the same in every process and for both.
 
         UnfitTask if they cannot be read by index, or if there is nothing to train on.
         """
         self._seed = order_seed_of(task)
-        seed_everything(self._seed)
-        self.train = _by_index(task, True)
-        self.held_out = _by_index(task, False)
+        self.train, self.held_out = (self.constructed(task, train) for train in (True, False))
+        if hasattr(task, "sample_weights") and len(self.train):
+            with seeded(self._seed):
+                weights = task.sample_weights(self.train)
+            self.train = DrawnSamples(self.train, weights, self._seed, name_of(task))
         self._evaluated, self._collate = evaluation_batch_of(task, batch_size_of(task)), collate_of(task)
         if not len(self.train):
             raise UnfitTask(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
+
+    @staticmethod
+    def constructed(task: Task, train: bool) -> Any:
+        """Build one part, as a script does after `torch.manual_seed`, and leave the generators as they were."""
+        with seeded(order_seed_of(task)):
+            return _by_index(task, train)
 
     def order(self, epoch: int) -> torch.Tensor:
         """Return the epoch's order of the training samples, int64, as DistributedSampler has it before it pads.
@@ -221,6 +230,11 @@ def _by_index(task: Task, train: bool) -> Any:
         f"task {name_of(task)}: dataset({train}) gives {kind}, and must give a map-style data set, with __len__ and "
         "__getitem__: a Dataset of torch, or a list of samples"
     )
+
+
+def sample_of(dataset: Any, index: int) -> Any:
+    """Return a sample as DataLoader gets it."""
+    return _samples(dataset, [index])[0]
 
 
 def _samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from trainers.job.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
+from trainers.proof.seen_through_ddp import seen_through_ddp
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
@@ -96,7 +97,8 @@ class DdpRank:
 
     def _loading(self, batch_size: int) -> DataLoader[Any]:
         collate = tasks.collate_of(self._task)
-        return DataLoader(self._data.train, batch_size, sampler=self._sampler, collate_fn=collate)
+        left = tasks.drops_last(self._task)
+        return DataLoader(self._data.train, batch_size, sampler=self._sampler, collate_fn=collate, drop_last=left)
 
     def _change_batch(self) -> None:
         """Take the batches of this epoch, as a script does that makes a new loader at its epochs' ends."""
@@ -119,8 +121,12 @@ class DdpRank:
         """Build the optimizer and its schedule, then what runs forward and backward."""
         rule = rules_of(self._task, self.model)[""]
         self._parallel = DistributedDataParallel(self.model)
-        self._callable = _Wrapped(self._parallel)
         return rule
+
+    @property
+    def _callable(self) -> nn.Module:
+        """The network as a loss calls it: anew for each loss."""
+        return seen_through_ddp(self._parallel)
 
     def _step(self, batch: Batch, recorder: Recorder | None) -> BatchLoss:
         """Forward, backward and update; return the loss."""
@@ -255,29 +261,6 @@ def assemble(trees: Sequence[Mapping[str, Any]]) -> Checkpoint:
     for entries in zip(*(tree["epochs"] for tree in trees)):
         history.append({"loss": mean_of(entry["loss"] for entry in entries), **entries[0]["metrics"]})
     return Checkpoint(**trees[0]["shared"], workers=[tree["worker"] for tree in trees], history=history)
-
-
-class _Wrapped(nn.Module):
-    """Calls DDP's module; whatever else a task's loss asks of its model comes from the network itself."""
-
-    def __init__(self, parallel: DistributedDataParallel) -> None:
-        super().__init__()
-        self.__dict__["_parallel"] = parallel  # no submodule: names stay the network's
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return self._parallel(*arguments, **named)
-
-    def named_parameters(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        return self._parallel.module.named_parameters(*arguments, **named)
-
-    def named_buffers(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, Tensor]]:
-        return self._parallel.module.named_buffers(*arguments, **named)
-
-    def named_modules(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Module]]:
-        return self._parallel.module.named_modules(*arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_parallel"].module, name)
 
 
 @contextmanager

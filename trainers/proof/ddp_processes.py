@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from preprocess.files.forks import let_forks_end
 from preprocess.files.modules import import_named, importable, python
 from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
@@ -38,6 +39,7 @@ from trainers.repeatable.single_precision import Float32
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import decode, encode
 from trainers.task.parts import is_parted
+from trainers.task.task import made_task
 
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0
@@ -231,8 +233,10 @@ def _put(path: Path, content: bytes) -> None:
 def main(job: DdpJob, folder: Path, rank: int) -> int:
     """Be rank `rank` of a job; return the exit code."""
     _end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # the parent decides
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)  # the parent decides; whatever is started from here takes them itself
+    let_forks_end(numbers)
     try:
         _train(job, folder, rank)
     except (Exception, SystemExit) as error:
@@ -255,7 +259,7 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
         world_size=job.ranks,
         timeout=timedelta(seconds=job.timeout),
     )
-    task = made(**job.arguments)
+    task = made_task(made, job.arguments)
     determinism.pin(job.threads, job.level, device, Float32(**job.float32))
     kind = DdpRankOfParts if is_parted(task) else DdpRank
     trained = kind(task, rank, job.ranks, device, lambda news: _append_news(folder / "news", news))

@@ -6,6 +6,8 @@ EasyScale, SC'23, 3.3 names them: Python, NumPy, torch on the CPU and torch on t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,17 @@ def seed_everything(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let somebody's code draw as a script does after `torch.manual_seed(seed)`; then put the CPU's generators back."""
+    before = RandomState.now(torch.device("cpu"))
+    seed_everything(seed)
+    try:
+        yield
+    finally:
+        before.set(torch.device("cpu"))
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from torch.nn import functional
 from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
+from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.loss import Loss, Weight, check_alike, check_countable, cross_entropy_weight, loss_given
 from trainers.task.metrics import Metric, UsualAccuracy, as_metric
 from trainers.task.readings import Misfit
+from trainers.task.remembered_calls import remembering
 from trainers.task.unfit_task import UnfitTask, given
 
 Batch = tuple[Any, Any]
@@ -42,13 +44,16 @@ class Task(Protocol):
     metrics(model, batch) -> {name: (sum, count)}, or metrics = {name: a metric of (outputs, targets)} (accuracy);
     better = {name: "higher" or "lower"} of metrics that do not say it themselves (see `trainers.task.metrics`);
     batch_size = samples a step of one virtual worker (32); evaluation_batch_size = held-out samples that are evaluated
-    together (batch_size); seed (0); order_seed = of the samples' order and of
+    together (batch_size); drop_last = whether each worker leaves the last batch of an epoch out where that has fewer
+    samples, as DataLoader(drop_last=True) does (False); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
     gradients (None); before_step(model), called with the summed gradients (see `trainers.task.step_options`);
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
+    sample_weights(dataset) -> a weight for each training sample, by which they are drawn with replacement, as torch's
+    WeightedRandomSampler does (each comes once);
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.task.parts`);
@@ -63,21 +68,11 @@ class Task(Protocol):
         """Give the map-style data set of (input, target); the held-out one (train False) may be None."""
 
 
-class _RememberedOutput:
-    """Calls the model once for one input, so that loss and metrics of a held-out batch share a forward pass."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._input: Any = None
-        self._output: Any = None
-
-    def __call__(self, input: Any) -> Any:
-        if self._output is None or input is not self._input:
-            self._input, self._output = input, self._model(input)
-        return self._output
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+def made_task(kind: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Make a task; what that draws, such as a split of its data, is the same in every process."""
+    seed = getattr(kind, "order_seed", getattr(kind, "seed", 0))
+    with seeded(seed if type(seed) is int else 0):
+        return kind(**arguments)
 
 
 def model_of(task: Task) -> nn.Module:
@@ -160,22 +155,26 @@ def states_of(metrics: Mapping[str, Metric], task: Task, model: nn.Module, batch
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch, shapes: set[tuple[int, ...]] | None = None) -> Sums:
     """Return what a held-out batch says of the task's metrics and of `test_loss`. For eval mode without gradients.
 
-    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`.
-    shapes: where the held-out set has several batches, those of the samples' targets so far. UnfitTask if metrics are
-    neither sums nor states, or the loss of one of several batches counts what is not told.
+    Both share forward passes. A task with a step of its own has `test_loss` where it has `loss`, and metrics where it
+    has `metrics`. shapes: where the held-out set has several batches, those of the samples' targets so far. UnfitTask
+    if metrics are neither sums nor states, or the loss of one of several batches counts what is not told.
     """
-    once = cast(nn.Module, _RememberedOutput(model))
+    with remembering(model):
+        return _evaluation_sums(task, model, batch, shapes)
+
+
+def _evaluation_sums(task: Task, model: nn.Module, batch: Batch, shapes: set[tuple[int, ...]] | None) -> Sums:
     sums: Sums = {}
     objects = metric_objects(task)
     if _measures_loss(task):
-        loss = loss_of(task, once, batch)
+        loss = loss_of(task, model, batch)
         if shapes is not None:
             check_weighed(task, loss, batch, "several batches of held-out samples", shapes)
         sums["test_loss"] = loss.total(samples_in(batch))
     written: Any = task
     if not callable(getattr(task, "metrics", None)):
-        return {**sums, **states_of(objects, task, once, batch)}
-    metrics = given(name_of(task), "metrics(model, batch)", written.metrics(once, batch), Mapping, _METRICS)
+        return {**sums, **states_of(objects, task, model, batch)}
+    metrics = given(name_of(task), "metrics(model, batch)", written.metrics(model, batch), Mapping, _METRICS)
     taken = next((name for name in metrics if name in sums or name == "loss"), None)
     if taken is not None:
         raise UnfitTask(
@@ -257,6 +256,11 @@ def collate_of(task: Task) -> Callable[[list[Any]], Batch]:
 def batch_size_of(task: Task) -> int:
     """Return how many samples one virtual worker takes a step."""
     return int(getattr(task, "batch_size", 32))
+
+
+def drops_last(task: Task) -> bool:
+    """Whether a virtual worker leaves its last batch of an epoch out where that has fewer samples."""
+    return bool(getattr(task, "drop_last", False))
 
 
 def evaluation_batch_of(task: Task, batch: int) -> int:

@@ -13,6 +13,7 @@ from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.last_words import MENDABLE, TOLD, LastWords, NotKept, tell_all
 from fleet.commands.one_job.options import TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.places import check_places, compute_near, own_device
+from fleet.commands.one_job.same_samples import datasets_alike
 from fleet.commands.one_job.told_together import tell_together
 from fleet.commands.one_job.view import TrainView
 from fleet.machine.devices import ON_DEVICES
@@ -34,6 +35,7 @@ from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
+from trainers.task.task import made_task
 from trainers.task.task_checks import check_task
 
 if TYPE_CHECKING:
@@ -154,13 +156,14 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     communicators = Communicators()
     adder = horovod_sum if over_horovod else DeviceSums(communicators) if options.reduce == "device" else InOrder
     trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, adder)
-    data = _agreed(group, lambda: TaskDatasets(task))
+    told: list[str] = []
+    data = datasets_alike(task, group, lambda: _agreed(group, lambda: TaskDatasets(task)), told.append)
     if options.resume is not None:
         trainer.restore(_saved(options, trainer) if group.is_master else None)
     trace = _trace(options, trainer, compute)
     with TrainView(trainer.name, options.steps, stop.set) if group.is_master else _Silent() as view:
-        if over_horovod:
-            view.say(NOT_BIT_FOR_BIT)
+        for text in [*told, *([NOT_BIT_FOR_BIT] if over_horovod else [])]:
+            view.say(text)
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
         with trainer.adding():
             finished = job.run(options.steps)
@@ -178,7 +181,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
 
 
 def _task(options: TrainOptions) -> Any:
-    task = resolve(options.task)(**options.made_with)
+    task = made_task(resolve(options.task), options.made_with)
     try:
         check_task(task)
     except ValueError as error:

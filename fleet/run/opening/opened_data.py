@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, gather
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import open_datasets
+from fleet.run.ranks.same_samples import PRINTS, first_unlike, prints_of, unlike_again
 from fleet.run.ranks.time_limit import time_limit
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SourceError, TransformError
@@ -24,9 +25,10 @@ def open_data(
     """Open the data sets on the ranks that make samples; the others get none. Rank 0 also gets what to warn of.
 
     Raises:
-        BadInput: on every rank alike, if one of them cannot; not each node need have every file.
+        BadInput: on every rank alike, if one of them cannot, or has other samples than rank 0; not each node need have
+            every file.
     """
-    datasets, error, told = {}, "", tuple[str, ...]()
+    datasets, error, told, prints = {}, "", tuple[str, ...](), prints_of({})
     seconds = spec.resources.timeout
     advice = f"if that really takes so long, raise resources.timeout (now {seconds:g} s)"
     if not cluster.places[world.rank].is_trainer:
@@ -34,14 +36,20 @@ def open_data(
         try:
             with time_limit(world, seconds, late):
                 datasets = open_datasets(spec)
+                prints = prints_of(datasets)
                 if world.rank == COORDINATOR:
+                    error = unlike_again(spec, datasets)
                     told = tuple(text for each in datasets.values() for text in unlike_samples(each, spec.seed))
         except (SourceError, TransformError) as found:
             error = str(found)
     late = f"the preprocessors have not opened the data for {seconds:g} s; {advice}"
     with time_limit(world, seconds + _GRACE_SECONDS, late):
-        said_by_all = gather(world, {"error": error})
+        said_by_all = gather(world, {"error": error, "prints": PRINTS.dump_python(prints, mode="json")})
     _raise_first(cluster, [said["error"] for said in said_by_all])
+    everywhere = [PRINTS.validate_python(said["prints"]) for said in said_by_all]
+    unlike = first_unlike(everywhere, [f"on rank {place.rank} ({place.host})" for place in cluster.places])
+    if unlike:
+        raise BadInput(unlike)
     return datasets, told
 
 

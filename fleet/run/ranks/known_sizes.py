@@ -68,7 +68,7 @@ def _key(job: Job) -> str | None:
     if job.task is not None or optimizer is None:
         return None
     told = job.model_dump(mode="json", exclude=_NO_MATTER)
-    if ":" not in optimizer.name:
+    if optimizer.name is not None and ":" not in optimizer.name:
         arguments = {key: _matters(value) for key, value in optimizer.arguments.items() if key not in _RATES}
         told["optimizer"] = {**told["optimizer"], "arguments": arguments}
     return json.dumps([data_key(job), told], sort_keys=True)

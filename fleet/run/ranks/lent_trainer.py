@@ -12,6 +12,7 @@ from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSa
 from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import open_datasets
+from fleet.run.ranks.same_samples import hold_alike
 from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
 from fleet.run.ranks.time_limit import time_limit
 from preprocess import Ring
@@ -96,6 +97,7 @@ class LentTrainer:
         )
         with time_limit(rank.world, seconds, late):
             rank.datasets = open_datasets(rank.runtime.spec)
+            hold_alike(rank.runtime, rank.datasets, rank.number)
         tell_of_skips(rank, self._mailbox)
         for order in self.skips:
             skip(rank, order)

@@ -19,6 +19,7 @@ from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.missing_samples import MakeSubstitute
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.same_samples import hold_alike
 from fleet.run.ranks.time_limit import time_limit
 from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_of
@@ -77,6 +78,7 @@ class OwnSubstitutes:
         )
         with time_limit(rank.world, seconds, late):
             opened = Dataset(spec, self._tell)
+            hold_alike(rank.runtime, {key: opened}, rank.number)
         for order in (order for order in self._skips if order.data == key):
             opened.skip_always(TRAIN, order.train)
             opened.skip_always(HELD_OUT, order.held_out)

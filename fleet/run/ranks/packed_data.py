@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.run.ranks.packed_samples import SamplePacker
 from preprocess import SourceError
+from preprocess.samples.fingerprint import Fingerprint
 from preprocess.sources.map_style import open_items
 from trainers.state.tree import encode, outline
 
@@ -26,6 +27,7 @@ class PackedData:
         part: what is read.
         other: the other part of the data set, whose samples lie in the same lane; None: there is none.
         sample_bytes: the most bytes that the arrays and texts of a sample take; None: measure.
+        seed: see `open_items`.
 
     Attributes:
         largest: the outline of the largest sample that was looked at.
@@ -36,11 +38,10 @@ class PackedData:
             than `sample_bytes`.
     """
 
-    def __init__(self, part: Part, other: Part | None = None, sample_bytes: int | None = None) -> None:
-        self._items = open_items(part["source"], part["arguments"])
-        parts = [(part, self._items)]
-        if other is not None:
-            parts.append((other, open_items(other["source"], other["arguments"])))
+    def __init__(self, part: Part, other: Part | None = None, sample_bytes: int | None = None, seed: int = 0) -> None:
+        self._items = open_items(part["source"], part["arguments"], seed)
+        self._other = None if other is None else open_items(other["source"], other["arguments"], seed)
+        parts = [(part, self._items)] + ([(other, self._other)] if other is not None else [])
         most = None if sample_bytes is None else _TRIED
         looks = [_look(where["source"], items, most) for where, items in parts]
         largest = max((look.largest for look in looks), key=len)
@@ -57,6 +58,14 @@ class PackedData:
     def block_starts(self) -> Any:
         """The first sample of each block, as the data set says; None if it says nothing."""
         return getattr(self._items, "block_starts", None)
+
+    def unlike_part(self, again: PackedData, seed: int) -> str:
+        """In what the other part differs where that was constructed again as `again`; see `Fingerprint.unlike`."""
+        if self._other is None:
+            return ""
+        parts = (self._other, again._items)
+        first, then = (Fingerprint.of(len(items), items.__getitem__, seed) for items in parts)
+        return first.unlike(then)
 
     def __len__(self) -> int:
         return len(self._items)

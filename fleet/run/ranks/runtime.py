@@ -14,18 +14,20 @@ from pydantic import TypeAdapter
 from fleet.coordination.protocol import SetBatch
 from fleet.run.ranks.feed import Reading
 from fleet.run.ranks.packed_data import PackedData
-from fleet.run.ranks.task_data import TaskData, has_held_out
+from fleet.run.ranks.task_data import held_out_data, training_data
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.directions import directions
+from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation
-from fleet.spec.job import STEP_OPTIONS
+from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.metrics import Direction
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
+from preprocess.samples.fingerprint import Fingerprint
 from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from preprocess.sources.blocks import block_bytes
@@ -45,6 +47,7 @@ class DataFacts:
         blocks: the order of an epoch, where that goes by blocks.
         block_bytes: a block takes so many once it is read; 0: nothing of it is kept.
         cache_bytes: a process keeps so many of blocks.
+        prints: by kind, the fingerprints of what rank 0 has opened.
     """
 
     samples: int
@@ -55,6 +58,7 @@ class DataFacts:
     blocks: BlockOrder | None = None
     block_bytes: int = 0
     cache_bytes: int = 0
+    prints: Mapping[str, Fingerprint] = field(default_factory=dict)
 
 
 FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
@@ -181,7 +185,7 @@ class Runtime:
         return self.facts[data_key(self.job(name))]
 
     def samples_of(self, name: str) -> int:
-        """How many samples the job trains on in an epoch."""
+        """How many samples an epoch of the job has."""
         part, samples = part_of(self.job(name)), self.data_of(name).samples
         return samples if part is None else part.train_count(samples)
 
@@ -217,7 +221,11 @@ class Runtime:
     def plan(self, name: str) -> BatchPlan:
         """How the job's epoch is split over its virtual workers."""
         job = self.job(name)
-        return BatchPlan(self.samples_of(name), job.virtual_workers, job.batch_size)
+        return BatchPlan(self.samples_of(name), job.virtual_workers, job.batch_size, drops_last(job))
+
+    def trained_in_epoch(self, name: str) -> int:
+        """How many samples the job trains on in an epoch, without those that it leaves out or that pad its end."""
+        return min(self.samples_of(name), self.plan(name).taken)
 
     def fingerprint(self, name: str, device: str) -> str:
         """A digest of all that the job's rate on such a device depends on.
@@ -272,7 +280,7 @@ def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
     for job in (*spec.jobs, *corner_jobs(spec)):
         key = data_key(job)
         if key not in specs:
-            found = _of_section(spec, key) if job.data is not None else _of_task(job, key)
+            found = _of_section(spec, key) if job.data is not None else _of_task(spec, job, key)
             specs[key] = _with_folds(found) if has_folds(spec, key) else found
     return specs
 
@@ -323,7 +331,8 @@ def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
 def _facts(data: Dataset) -> DataFacts:
     blocks, largest = data.orders.blocks, str(getattr(data.items, "largest", ""))
     sizes = (0, 0) if blocks is None else block_bytes(data.train_source, blocks.blocks)
-    return DataFacts(data.length, data.held_out, data.layout, largest, is_worth_keeping(data), blocks, *sizes)
+    kept = is_worth_keeping(data)
+    return DataFacts(data.length, data.held_out, data.layout, largest, kept, blocks, *sizes, data.fingerprints)
 
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
@@ -331,8 +340,8 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
     train, held_out = _source(data.train), _source(data.held_out) if data.held_out else None
     if data.collate is not None:
         train, held_out = (
-            _packed(train, held_out, data.sample_bytes),
-            held_out and _packed(held_out, train, data.sample_bytes),
+            _packed(train, held_out, data.sample_bytes, spec.seed),
+            held_out and _packed(held_out, train, data.sample_bytes, spec.seed),
         )
     return DatasetSpec(
         key,
@@ -342,8 +351,9 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
         tuple(transform.step for transform in data.held_out_transforms),
         data.on_corrupt,
         data.corrupt_limit,
-        data.store,
+        data.store if data.order.weights is None else False,
         OrderSpec.from_json(data.order.model_dump()),
+        spec.seed,
     )
 
 
@@ -351,18 +361,17 @@ def _source(section: Source) -> SourceSpec:
     return SourceSpec(section.source, dict(section.arguments), section.subset)
 
 
-def _packed(part: SourceSpec, other: SourceSpec | None, sample_bytes: int | None) -> SourceSpec:
+def _packed(part: SourceSpec, other: SourceSpec | None, sample_bytes: int | None, seed: int) -> SourceSpec:
     """The part with its samples packed, for a data section that collates them."""
     named = [source and {"source": source.source, "arguments": dict(source.arguments)} for source in (part, other)]
-    arguments = {"part": named[0], "other": named[1], "sample_bytes": sample_bytes}
+    arguments = {"part": named[0], "other": named[1], "sample_bytes": sample_bytes, "seed": seed}
     return SourceSpec(f"{PackedData.__module__}:{PackedData.__qualname__}", arguments, part.subset)
 
 
-def _of_task(job: Job, key: str) -> DatasetSpec:
+def _of_task(spec: EnsembleSpec, job: Job, key: str) -> DatasetSpec:
     assert job.task is not None
-    source = f"{TaskData.__module__}:{TaskData.__qualname__}"
-    made_with = {"task": job.task.name, "arguments": dict(job.task.arguments)}
-    held_out = (
-        SourceSpec(source, {**made_with, "train": False}) if has_held_out(job.task.name, job.task.arguments) else None
-    )
-    return DatasetSpec(key, SourceSpec(source, {**made_with, "train": True}), held_out)
+    task, arguments = job.task.name, dict(job.task.arguments)
+    source = f"{training_data.__module__}:{training_data.__qualname__}"
+    train = SourceSpec(source, {"task": task, "arguments": arguments})
+    held_out = held_out_data(task, arguments, spec.seed)
+    return DatasetSpec(key, train, None if held_out is None else SourceSpec(held_out), seed=spec.seed)

@@ -20,6 +20,8 @@ from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.files.modules import standing_in
+from preprocess.samples.layout import Array
+from preprocess.samples.order import EpochOrders
 from preprocess.samples.ragged import places_in
 from preprocess.samples.substitutes import Mask, mask_of
 from trainers.repeatable.random_state import RandomState
@@ -59,10 +61,12 @@ class ReplayedTask(SpecTask):
         opened, part = self._dataset(), self._part
         made = partial(ReplayedSamples, self._recorded.spec.folder, opened, self.order_seed, hasattr(self, "collate"))
         if train:
-            blocks = opened.orders.blocks
+            blocks, seed = opened.orders.blocks, self.order_seed
+            if opened.orders.weights is not None:
+                return JobSamples(made(TRAIN), DrawnOrder(opened.orders, seed))
             if part is None and blocks is None:
                 return made(TRAIN)
-            order = MemberOrder((part or Part()).train(opened.length), opened.length, self.order_seed, blocks)
+            order = MemberOrder((part or Part()).train(opened.length), opened.length, seed, blocks)
             return JobSamples(made(TRAIN, order.own), order)
         if has_folds(self._recorded.spec, data_key(self._recorded.job)):
             fold = (part or Part()).held_out(opened.length)
@@ -138,6 +142,21 @@ class ReplayedSamples(MapStyle[Any]):
         return inputs[0], target
 
 
+class DrawnOrder:
+    """The order of a job whose samples are drawn by weights.
+
+    Attributes:
+        samples: how many an epoch has.
+    """
+
+    def __init__(self, orders: EpochOrders, seed: int) -> None:
+        self.samples, self._orders, self._seed = orders.length, orders, seed
+
+    def of_epoch(self, epoch: int) -> Array:
+        """Return the samples of an epoch in their order, (samples,)."""
+        return self._orders.of(self._seed, epoch)
+
+
 class JobSamples:
     """The part of a run's samples that is one job's own, or all, in its order of each epoch, which is the run's.
 
@@ -148,7 +167,7 @@ class JobSamples:
 
     shuffles_itself = True  # the order is not to be shuffled again, see `trainers.job.single_job.shuffles_itself`
 
-    def __init__(self, samples: ReplayedSamples, order: MemberOrder) -> None:
+    def __init__(self, samples: ReplayedSamples, order: MemberOrder | DrawnOrder) -> None:
         self._samples, self._order = samples, order
         self.at_epoch(0)
 

@@ -106,7 +106,7 @@ def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
     mixed_kinds, _ = mixes_kinds(runtime, cluster, job.name)
-    samples, level = runtime.samples_of(job.name), job.service_level
+    samples, level = runtime.trained_in_epoch(job.name), job.service_level
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
         arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),

@@ -78,7 +78,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
         parameter_bytes=size.parameter_bytes,
         virtual_workers=job.virtual_workers, batch_size=job.batch_size,
         seed=job.weights_seed, order_seed=job.order_seed, data=data_key(job),
-        samples=runtime.samples_of(job.name), part=part_in_words(job), max_epochs=job.stop.epochs,
+        samples=runtime.trained_in_epoch(job.name), part=part_in_words(job), max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
         service_level=None if job.service_level is None else job.service_level.model_dump(),

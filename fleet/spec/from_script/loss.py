@@ -53,13 +53,24 @@ def _named(
     """The loss as a spec names it; where outputs or targets change their form first, a function of the parts."""
     given = _given(call)
     if not any(forms):
-        named = {name: plain(value) for name, value in given.items()}
+        named = {name: plain(_listed(value)) for name, value in given.items()}
         return {"name": call.name, "arguments": named} if named else call.name
     words = [_changed(name, each, step) for name, each in zip(("outputs", "targets"), forms)]
-    words += [f"{name}={calls.text(value)}" for name, value in given.items()]
+    words += [f"{name}={_text(calls, value)}" for name, value in given.items()]
     calls.imports.add("torch")
     report.functions["loss"] = f"return torch.nn.functional.{call.name}({', '.join(words)})"
     return "PARTS:loss"
+
+
+def _listed(value: Any) -> Any:
+    """A tensor of one dimension, such as weights of classes, as a list: a loss of the spec makes it a tensor again."""
+    return value.tolist() if isinstance(value, torch.Tensor) and value.dim() == 1 else value
+
+
+def _text(calls: Calls, value: Any) -> str:
+    """Text of an argument; a tensor lies where the outputs do."""
+    listed = _listed(value)
+    return calls.text(value) if listed is value else f"torch.tensor({calls.text(listed)}, device=outputs.device)"
 
 
 def _own_loss(report: Report, calls: Calls, step: Step, network: nn.Module) -> None:

@@ -7,12 +7,19 @@ from collections.abc import Mapping
 from fleet.spec.from_script.calls import Calls
 from fleet.spec.from_script.definitions import Definitions
 
-_ARGUMENTS = {"model": "", "loss": "outputs, targets", "schedule": "optimizer", "joined": "samples"}
+_ARGUMENTS = {
+    "model": "",
+    "loss": "outputs, targets",
+    "schedule": "optimizer",
+    "joined": "samples",
+    "weights": "samples",
+}
 _MEANING = {
     "model": "The network.",
     "loss": "The mean loss of a batch.",
     "schedule": "The schedule of the learning rate, which is stepped once a step.",
     "joined": "A batch of samples.",
+    "weights": "How often each training sample is drawn, in relation to the others.",
     "train_data": "The samples to train on.",
     "held_out_data": "The samples to evaluate on.",
 }

@@ -73,7 +73,7 @@ def _read(report: Report, calls: Calls, watch: Watch, step: Step) -> None:
         return
     note_network(report, calls, watch, step, network)
     read_samples(report, calls, watch, step)
-    read_optimizer(report, calls, watch, step)
+    read_optimizer(report, calls, watch, step, network)
     read_schedule(report, calls, watch, step)
     read_loss(report, calls, step, network)
     read_options(report, watch, step)

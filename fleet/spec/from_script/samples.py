@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    WeightedRandomSampler,
     default_collate,
 )
 
@@ -21,6 +23,7 @@ from fleet.spec.from_script.held_out import held_out_loader
 from fleet.spec.from_script.report import Report
 from fleet.spec.from_script.watch import Step, Watch
 
+_ROUNDING = 1e-5
 _DEFAULTS = ("default_collate", "default_convert")
 
 
@@ -107,6 +110,8 @@ def _batch_size(report: Report, loader: Any, step: Step) -> int:
     if not isinstance(size, int):
         report.fail("the batches have no fixed size", "give the DataLoader a batch_size")
         return 1
+    if loader.drop_last or getattr(loader.batch_sampler, "drop_last", False):
+        report.job["drop_last"] = True
     if step.passes > 1:
         report.job["accumulate"] = step.passes
     return size * max(1, step.passes)
@@ -139,5 +144,36 @@ def _order(report: Report, loader: Any) -> None:
         sampler = loader.batch_sampler.sampler
     if isinstance(sampler, SequentialSampler):
         report.tell("the script takes samples in their order; fleet shuffles them in each epoch")
+    elif isinstance(sampler, WeightedRandomSampler):
+        _weighed(report, loader.dataset, sampler)
     elif not isinstance(sampler, (RandomSampler, DistributedSampler)):
         report.tell(f"{type(sampler).__name__} is left out: fleet takes each sample once an epoch, in shuffled order")
+
+
+def _weighed(report: Report, dataset: Any, sampler: WeightedRandomSampler) -> None:
+    """Write down by which weights samples are drawn, where these are of their classes."""
+    if sampler.num_samples != len(dataset) or not sampler.replacement:
+        report.tell(
+            f"WeightedRandomSampler draws {sampler.num_samples} of {len(dataset)} samples an epoch"
+            f"{'' if sampler.replacement else ' without replacement'}; fleet draws as many as there are, with it"
+        )
+    weights = sampler.weights.tolist()
+    try:
+        classes = [int(dataset[index][1]) for index in range(len(dataset))]
+    except (TypeError, ValueError, IndexError, KeyError):
+        classes = []
+    by_class = dict(zip(classes, weights))
+    if not classes or [by_class[each] for each in classes] != weights:
+        report.fail(
+            "WeightedRandomSampler is given weights that are not those of classes",
+            "put them into a function of the samples, and write order: {weights: module:Name} into the data section",
+        )
+        return
+    counts = Counter(classes)
+    shares = [by_class[each] * count for each, count in counts.items()]
+    if max(shares) - min(shares) <= _ROUNDING * max(shares):
+        report.data["order"] = {"weights": "balanced"}
+        return
+    named = {each: by_class[each] for each in sorted(by_class)}
+    report.functions["weights"] = f"by_class = {named!r}\nreturn [by_class[int(target)] for _, target in samples]"
+    report.data["order"] = {"weights": "PARTS:weights"}

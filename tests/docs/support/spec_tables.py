@@ -23,6 +23,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
 from fleet.spec.metrics import NamedMetric
+from fleet.spec.optimizer import Optimizer, ParameterGroup
 from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
 from fleet.spec.schedules import Schedule, WarmUp
@@ -45,6 +46,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     NamedMetric,
     Schedule,
     WarmUp,
+    Optimizer,
+    ParameterGroup,
     Seeds,
     Stop,
     ChangingBatch,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from preprocess.samples.fingerprint import DRAWN
 from trainers.zoo import MLP
 
 TRAINING, HELD_OUT, SIDE, CLASSES = 79, 27, 12, 10
@@ -70,6 +71,7 @@ class Gate:
         self._path = os.environ.get("GATE")
         looks = 5  # at a picture or two, when the data set is opened, and at three that are made again
         looks += HELD_OUT + 2  # at all for its fingerprint, and at one twice more
+        looks += 2 * min(HELD_OUT, DRAWN)  # at those of which the fingerprint is made
         self._left = looks + HELD_OUT * int(os.environ.get("GATE_AFTER", "0"))
 
     def pass_one(self) -> None:

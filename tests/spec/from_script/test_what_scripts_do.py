@@ -154,7 +154,6 @@ def test_what_a_spec_cannot_say_is_told_all_at_once(script: Init) -> None:
         "the optimizer leaves out 1 parameters, such as inner.weight; let the network's own constructor freeze them",
         "the train samples (TensorDataset of line", "such as def train_data(): return ..., and call that",
         "several optimizers step, Adam and Adam; write a task class",
-        "Adam has 2 groups of parameters; write a task class",
         "LambdaLR cannot be written down: it has a lambda, which nothing can import",
         "the network is given the batch's inputs after flatten(); do that in the network's forward()",
         "the loss is no function of the network's outputs and the batch's targets alone",
