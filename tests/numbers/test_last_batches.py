@@ -86,4 +86,4 @@ def test_weighed_samples_have_no_part() -> None:
     }  # fmt: skip
     spec = EnsembleSpec.from_mapping(values)
     with pytest.raises(SpecError, match="never a part of them"):
-        check_against_data(Runtime(spec, facts_of(open_datasets(spec))))
+        check_against_data(Runtime(spec, facts_of(open_datasets(spec))), {})
