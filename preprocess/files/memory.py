@@ -23,6 +23,7 @@ READ_MEMORY = "FLEET_READ_MEMORY"
 SMALL_BYTES = 256 << 20  # that any file may take
 SHARE = 0.25  # of the free memory, that one thing in a file may take
 EXPANSION = 100  # that a packed file may grow to, times its size, above SMALL_BYTES
+BLOCK_BYTES = 512  # of `st_blocks`, which tell what a file has on the disk: a sparse one claims more
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 

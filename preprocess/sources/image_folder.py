@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.files.memory import SMALL_BYTES, check_claim
+from preprocess.files.memory import BLOCK_BYTES, SMALL_BYTES, check_claim
 from preprocess.files.reading import open_descriptor
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
@@ -66,9 +66,10 @@ class ImageFolderSource:
         path = self.describe(index)
         descriptor = open_descriptor(path)
         try:
-            size = os.fstat(descriptor).st_size
+            found = os.fstat(descriptor)
+            size = found.st_size
             if size > SMALL_BYTES:
-                check_claim(path, size)
+                check_claim(path, size, stored=BLOCK_BYTES * found.st_blocks)
             content = os.read(descriptor, size)
             while len(content) < size and (more := os.read(descriptor, size - len(content))):
                 content += more

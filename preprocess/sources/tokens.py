@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from preprocess.files.memory import check_claim
+from preprocess.files.memory import BLOCK_BYTES, check_claim
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.file_paths import file_paths
@@ -211,7 +211,7 @@ def _document_ends(path: str, ids: Array, end: int) -> npt.NDArray[np.int64]:
     for start in range(0, len(ids), _SCANNED):
         parts.append(np.flatnonzero(ids[start : start + _SCANNED] == end) + (start + 1))
         taken += parts[-1].nbytes
-        check_claim(path, taken, "where its documents end", os.stat(path).st_blocks * 512)
+        check_claim(path, taken, "where its documents end", BLOCK_BYTES * os.stat(path).st_blocks)
     if len(ids) and ids[-1] != end:
         parts.append(np.array([len(ids)]))
     return np.concatenate([np.empty(0, np.int64), *parts])

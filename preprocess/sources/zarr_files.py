@@ -12,7 +12,7 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from preprocess.files.memory import check_claim
+from preprocess.files.memory import BLOCK_BYTES, check_claim
 from preprocess.files.reading import MOST_JSON_BYTES, NotAFile, open_descriptor, read_bytes
 from preprocess.samples.errors import SourceError
 from preprocess.sources.damage import DamageError
@@ -141,8 +141,9 @@ def _read(root: Path, key: str, part: slice = slice(None)) -> bytes | None:
 def _bytes_of(path: Path, part: slice) -> bytes:
     descriptor = open_descriptor(path)
     try:
-        start, stop, _ = part.indices(os.fstat(descriptor).st_size)
-        check_claim(path, stop - start)
+        found = os.fstat(descriptor)
+        start, stop, _ = part.indices(found.st_size)
+        check_claim(path, stop - start, stored=BLOCK_BYTES * found.st_blocks)
         return os.pread(descriptor, max(stop - start, 0), start)
     finally:
         os.close(descriptor)

@@ -89,7 +89,7 @@ def idx_gz(folder: Path) -> dict[str, Any]:
 def image_folder(folder: Path) -> dict[str, Any]:
     for label in "ab":
         (folder / "pictures" / label).mkdir(parents=True)
-        for number, kind in enumerate(("PNG", "JPEG")):
+        for number, kind in ((0, "PNG"), (1, "JPEG"), (3, "PNG")):
             (folder / "pictures" / label / f"{number}.{kind.lower()}").write_bytes(picture(kind))
     return {"path": "pictures"}
 
