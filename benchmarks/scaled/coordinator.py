@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -132,7 +132,7 @@ class _PlayedRanks:
 
     def _said(self) -> Iterator[tuple[str, Event]]:
         names = list(self._running)[:MEASURED]
-        metrics: Mapping[str, float] = {"loss": 1.0, "accuracy": 0.5}
+        metrics = {"loss": 1.0, "accuracy": 0.5}
         for job in names:
             yield "step", AtStep(job, 0, 1, 100, 10.0)
         for job in names:
@@ -142,4 +142,4 @@ class _PlayedRanks:
         for job in names[:ENDS]:
             if job in self._running:
                 devices = self._running.pop(job).devices
-                yield "end", GroupEnded(job, devices, "done", "epochs", 3, 0, (0.0,), (0.0,), (1.0,))
+                yield "end", GroupEnded(job, devices, "done", "epochs", 3, 0, waited_data=(0.0,), computed=(1.0,))

@@ -24,6 +24,7 @@ from fleet.coordination.protocol import (
     StreamAwaited,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
+from preprocess import LaneSpec
 
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
@@ -49,10 +50,11 @@ class Crew:
     ) -> None:
         self._mailbox, self._cluster, self._failure, self._now_lost = mailbox, cluster, failure, now_lost
         self.lost: frozenset[int] = frozenset()  # those that were taken out
-        self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
+        self._keepers = [cluster.lowest_rank(node) for node in cluster.nodes]  # by the node's number
         self._own = len(cluster.preprocessors)
         self._writers = [place.rank for place in cluster.preprocessors] + [_NOBODY] * lent  # by preprocessor's number
         self._filled: dict[int, tuple[int, ...]] = {}  # open lanes -> the numbers of those who fill them
+        self._told: dict[int, list[int]] = {}  # open lanes -> the keepers that know of them
         self._worked: set[int] = set()  # ranks that have ever filled a lane
         self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
 
@@ -62,13 +64,11 @@ class Crew:
 
     def tell(self, trainers: Iterable[int], order: Order) -> None:
         """Send an order to these ranks."""
-        for rank in trainers:
-            self._mailbox.send(rank, TO_TRAINER, order)
+        self._mailbox.send_all(trainers, TO_TRAINER, order)
 
     def tell_keepers(self, ranks: Iterable[int], order: ReadEnergy) -> None:
         """Send an order to the keepers that these ranks are."""
-        for rank in ranks:
-            self._mailbox.send(rank, TO_KEEPER, order)
+        self._mailbox.send_all(ranks, TO_KEEPER, order)
 
     def makers(self, count: int, lent: Iterable[int] = ()) -> tuple[int, ...]:
         """The numbers of so many preprocessors, 0 for all, that are to fill a lane: those who fill fewest now.
@@ -102,19 +102,28 @@ class Crew:
         return number
 
     def tell_of_lane(self, order: OpenLane | CloseLane) -> frozenset[int]:
-        """Send it to the keepers of the nodes' rings and to those who fill the lane; returns the latter's ranks."""
-        for rank in self._keepers:
-            self._mailbox.send(rank, TO_KEEPER, order)
+        """Send it to those who fill the lane, and to the keepers of the rings of their nodes and of those where it is
+        read; returns the ranks that fill it.
+        """
         if isinstance(order, OpenLane):
             makers = self._filled[order.lane.lane] = order.lane.makers
+            keepers = self._told[order.lane.lane] = self._keepers_of(order.lane)
         else:
-            makers = self._filled.pop(order.lane)
+            makers, keepers = self._filled.pop(order.lane), self._told.pop(order.lane)
+        self._mailbox.send_all(keepers, TO_KEEPER, order)
         numbers = {self._writers[maker]: maker for maker in makers if self._writers[maker] != _NOBODY}  # by rank
         self._worked |= numbers.keys()
         told = frozenset(numbers.keys() - self.lost)
         for rank in sorted(told):
             self._tell_maker(rank, numbers[rank], order)
         return told
+
+    def _keepers_of(self, lane: LaneSpec) -> list[int]:
+        nodes = {*lane.readers}
+        for maker in lane.makers or range(self._own):
+            if self._writers[maker] != _NOBODY:
+                nodes.add(self._cluster.number_of(self._cluster.places[self._writers[maker]].node))
+        return [self._keepers[node] for node in sorted(nodes)]
 
     def tell_preprocessors(self, order: StreamAwaited) -> None:
         """Send an order to the ranks that always are preprocessors."""
