@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,8 @@ from fleet.coordination.protocol import (
 from fleet.machine.cluster_map import ClusterMap, Place
 from preprocess import LaneSpec
 
+_FEW = 16
+"""Up to so many preprocessors fill each lane together, where nobody knows how fast they are; of more, its share does."""
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
@@ -54,6 +57,7 @@ class Crew:
         self._own = len(cluster.preprocessors)
         self._writers = [place.rank for place in cluster.preprocessors] + [_NOBODY] * lent  # by preprocessor's number
         self._filled: dict[int, tuple[int, ...]] = {}  # open lanes -> the numbers of those who fill them
+        self._load = Counter[int]()  # number -> lanes that it fills
         self._told: dict[int, list[int]] = {}  # open lanes -> the keepers that know of them
         self._worked: set[int] = set()  # ranks that have ever filled a lane
         self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
@@ -82,10 +86,15 @@ class Crew:
         for number, rank in enumerate(self._writers[: self._own]):
             if rank not in self.lost and number not in self._orphaned:
                 numbers.setdefault(rank, number)
-        load = Counter(number for makers in self._filled.values() for number in makers)
-        chosen = sorted(numbers.values(), key=lambda number: (load[number], number))
+        chosen = sorted(numbers.values(), key=lambda number: (self._load[number], number))
         numbered = (self._number_of_lent(rank) for rank in self.ranks_of(lent) if rank not in self.lost)
         return (*sorted(chosen[: count or len(chosen)]), *sorted(each for each in numbered if each is not None))
+
+    def share(self, readers: int) -> int:
+        """How many preprocessors fill a lane of so many trainers, where nobody knows how fast they are; 0: all."""
+        if self._own <= _FEW:
+            return 0
+        return max(_FEW // 2, math.ceil(self._own * readers / len(self._cluster.trainers)))
 
     def _number_of_lent(self, rank: int) -> int | None:
         """The number of a trainer as a preprocessor: its last one, or one with which nobody fills a lane; None: none.
@@ -108,8 +117,10 @@ class Crew:
         if isinstance(order, OpenLane):
             makers = self._filled[order.lane.lane] = order.lane.makers
             keepers = self._told[order.lane.lane] = self._keepers_of(order.lane)
+            self._load.update(makers)
         else:
             makers, keepers = self._filled.pop(order.lane), self._told.pop(order.lane)
+            self._load.subtract(makers)
         self._mailbox.send_all(keepers, TO_KEEPER, order)
         numbers = {self._writers[maker]: maker for maker in makers if self._writers[maker] != _NOBODY}  # by rank
         self._worked |= numbers.keys()
