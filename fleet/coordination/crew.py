@@ -28,7 +28,7 @@ from fleet.machine.cluster_map import ClusterMap, Place
 from preprocess import LaneSpec
 
 _FEW = 16
-"""Up to so many preprocessors fill each lane together, where nobody knows how fast they are; of more, its share does."""
+"""Up to so many preprocessors fill each lane together where nobody knows how fast they are; of more, its share does."""
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
