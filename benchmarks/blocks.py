@@ -94,7 +94,7 @@ def measure(
     before, begin = sum(one.chunks_read for one in counted), time.process_time()
     itinerary = Itinerary(makers[0].length, held_out=makers[0].held_out, last_epoch=epochs - 1)
     spec = LaneSpec(
-        0, 1, StreamKey("chunks", 7, 0), itinerary, makers[0].layout, ((0,),), blocks=makers[0].orders.blocks
+        0, 1, StreamKey("chunks", 7, 0), itinerary, makers[0].layout, {0: (0,)}, blocks=makers[0].orders.blocks
     )
     portions = [LanePortions(spec, SLOT, PREPROCESSORS, maker.orders) for maker in makers]
     for number in range(-(-epochs * itinerary.epoch_samples // SLOT)):

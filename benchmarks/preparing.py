@@ -89,7 +89,7 @@ class OnePreprocessor:
         lane.open(dataset.layout, [0], generation=1)
         self._preprocessor = Preprocessor(self._ring, 0, {dataset.name: dataset})
         stream, itinerary = StreamKey(dataset.name, 0, 0), Itinerary(dataset.length)
-        self._preprocessor.open_lane(LaneSpec(0, 1, stream, itinerary, dataset.layout, ((0,),)))
+        self._preprocessor.open_lane(LaneSpec(0, 1, stream, itinerary, dataset.layout, {0: (0,)}))
         self._reader = lane.reader(0, dataset.layout, generation=1)
         self._made = 0
 

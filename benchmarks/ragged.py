@@ -53,7 +53,7 @@ def _count(kind: str) -> list[Any]:
     ring.lanes[0].open(dataset.layout, [0], 1)
     maker = Preprocessor(ring, 0, {kind: dataset})
     itinerary = Itinerary(dataset.length, last_epoch=0)
-    maker.open_lane(LaneSpec(0, 1, StreamKey(kind, 0, 0), itinerary, dataset.layout, ((0,),)))
+    maker.open_lane(LaneSpec(0, 1, StreamKey(kind, 0, 0), itinerary, dataset.layout, {0: (0,)}))
     reader = ring.lanes[0].reader(0, dataset.layout, 1)
     while maker.step():
         pass

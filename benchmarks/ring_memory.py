@@ -101,7 +101,7 @@ def _feed(arguments: dict[str, Any]) -> None:
     lane = ring.lanes[0]
     lane.open(dataset.layout, [0], 1)
     preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), itinerary, dataset.layout, ((0,),)))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), itinerary, dataset.layout, {0: (0,)}))
     while preprocessor.step():  # the ring is full
         pass
     share = Share(plan, range(workers), 0, (0,), BATCH)

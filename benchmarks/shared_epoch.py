@@ -233,7 +233,7 @@ class _Rank:
         return NodeMap(ranks, homes, receivers)
 
     def _lane(self) -> LaneSpec:
-        readers = tuple(tuple(range(self.node_of.count(node))) for node in range(len(self.nodes.receivers)))
+        readers = {node: tuple(range(self.node_of.count(node))) for node in sorted(set(self.node_of))}
         itinerary = _itinerary(self.epoch)
         key, divided = StreamKey("images", SEED, 0), self.epoch.kept
         return LaneSpec(0, 1, key, itinerary, self.dataset.layout, readers, divided=divided)

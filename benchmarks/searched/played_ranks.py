@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import thread_time
@@ -84,6 +84,11 @@ class PlayedRanks(Mailbox):
         elif isinstance(message, CloseLane):
             self._say(0.0, "", SamplesMade(rank, {}, {}))
         self.played += thread_time() - begin
+
+    def send_all(self, ranks: Iterable[int], inbox: int, message: Message) -> None:
+        """Take an order to several."""
+        for rank in ranks:
+            self.send(rank, inbox, message)
 
     def poll(self) -> Message | None:
         """The next word."""

@@ -17,7 +17,7 @@ class Agenda:
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger = trigger
-        self._changed: list[str] = []
+        self._changed: dict[str, None] = {}
         self._events = 0
         self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan waits not
         self._memo: object = None
@@ -33,7 +33,7 @@ class Agenda:
     @property
     def changed(self) -> tuple[str, ...]:
         """Jobs that the last plan knew otherwise, each once."""
-        return tuple(dict.fromkeys(self._changed))
+        return tuple(self._changed)
 
     @property
     def memo(self) -> object:
@@ -43,7 +43,7 @@ class Agenda:
     def happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
         """Something did that the policy should know of; its trigger says when."""
         self._events += 1
-        self._changed += jobs
+        self._changed.update(dict.fromkeys(jobs))
         self._due = min(self._due, self._trigger.due(now, self._events, urgent))
 
     def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
@@ -57,7 +57,7 @@ class Agenda:
         Returns:
             Whether the policy is asked.
         """
-        self._changed.append(job)
+        self._changed[job] = None
         if patience is None or after <= self._ends.setdefault(job, before) + patience:
             return False
         del self._ends[job]
@@ -71,5 +71,5 @@ class Agenda:
     def planned(self, plan: Plan) -> None:
         """The policy knows everything now."""
         self._ends = {}
-        self._changed, self._events, self._memo = [], 0, plan.memo
+        self._changed, self._events, self._memo = {}, 0, plan.memo
         self._due, self._wake = math.inf, plan.wake

@@ -58,7 +58,7 @@ class Coordinator:
         self._agenda = Agenda(policy.trigger)
         self._coming = Coming()
         self._leaving: set[str] = set()  # asked to stop, not gone yet
-        self._heard: dict[str, float] = {}  # job -> when its group last said something
+        self._heard: dict[str, float] = {}  # job -> when its group last said something, the longest silent first
         self._stopping, self._asked = False, -math.inf  # all shall leave; when the policy was asked last
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
@@ -69,7 +69,7 @@ class Coordinator:
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
         self._look_outside()
-        while self.ledger.unfinished:
+        while not self.ledger.jobs.are_over:
             with self._work():
                 if self.outside.stop_requested():
                     if self._stop_all():
@@ -122,8 +122,9 @@ class Coordinator:
     def _patience(self) -> float:
         """How long to wait for an event before there is something else to do, seconds."""
         now = self._now()
-        silent = min((heard for heard in self._heard.values() if heard + self._silence > now), default=math.inf)
-        until = min(self._agenda.next, self.ledger.next_arrival, silent + self._silence, self._first.next)
+        silences = (heard + self._silence for heard in self._heard.values())
+        silent = next((end for end in silences if end > now), math.inf)
+        until = min(self._agenda.next, self.ledger.next_arrival, silent, self._first.next)
         return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
@@ -145,12 +146,13 @@ class Coordinator:
         self._decide(plan)
         running = self.ledger.running
         allocation = plan.whole_of(unharmed(self.ledger.held, self.ledger.lost_devices))
+        anew = {job for job in self.ledger.shares if self.ledger.is_dealt_badly(job)}
+        anew |= self._leaving | plan.lanes.keys()  # who was told to go cannot be called back: it begins again there
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
-            if job not in running or self._first.has(job) != tuple(devices)
-            or job in plan.lanes or self.ledger.is_dealt_badly(job)
-            or job in self._leaving  # it was told to go, and cannot be called back: it begins again there
+            if job in anew or job not in running
+            or (running[job] != devices or job in self.ledger.kept) and self._first.has(job) != tuple(devices)
         }  # fmt: skip
         if self.policy.shares_streams:
             new = self._first.with_mates(new, allocation)
@@ -206,8 +208,10 @@ class Coordinator:
             self._promise(name)
 
     def _check_somebody_trains(self, plan: Plan) -> None:
+        if self.ledger.running:
+            return
         waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
-        if not waiting or self.ledger.running:
+        if not waiting:
             return
         end_if_stranded(waiting, self.ledger.stranded)
         if plan.wake == math.inf:
@@ -244,7 +248,7 @@ class Coordinator:
                 step=job.step, lane=started.lane, stream=started.stream, moved=started.moved,
                 **unlike[job.name], **kept,
             )  # fmt: skip
-            self._heard[job.name] = self._now()
+            self._hear(job.name)
             self._first.started(job.name, begun, self._now())
             self._agenda.started(job.name)
             self._batches.started(job.name)
@@ -280,7 +284,7 @@ class Coordinator:
             self._record_loss(event)
             return
         if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
-            self._heard[event.job] = self._now()
+            self._hear(event.job)
         if isinstance(event, EpochEnded):
             devices = self.ledger.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
@@ -371,16 +375,22 @@ class Coordinator:
             return event
         return replace(event, why="failed", error=costs_too_many(losses), cost_ranks=True)
 
+    def _hear(self, job: str) -> None:
+        self._heard.pop(job, None)
+        self._heard[job] = self._now()
+
     def _check_silence(self) -> None:
         """End a run in which a group is silent; its job has failed, and the next start goes on without it.
 
         Those that only wait for it are not to blame; they are if nobody else is after some time.
         """
         now = self._now()
-        for job, heard in sorted(self._heard.items(), key=lambda item: item[1]):
-            devices = self.ledger.running.get(job, ())
+        for job, heard in self._heard.items():
             late = now - heard - self._silence
-            if late > 0 and (late > self._silence or not self.outside.waits(devices)):
+            if late <= 0:
+                return
+            devices = self.ledger.running.get(job, ())
+            if late > self._silence or not self.outside.waits(devices):
                 text = (
                     f"job {job} on devices {', '.join(map(str, devices))} has said nothing for {now - heard:.0f} s; "
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,10 @@ from fleet.coordination.protocol import (
     StreamAwaited,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
+from preprocess import LaneSpec
 
+_FEW = 16
+"""Up to so many preprocessors fill each lane together where nobody knows how fast they are; of more, its share does."""
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
@@ -49,10 +53,12 @@ class Crew:
     ) -> None:
         self._mailbox, self._cluster, self._failure, self._now_lost = mailbox, cluster, failure, now_lost
         self.lost: frozenset[int] = frozenset()  # those that were taken out
-        self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
+        self._keepers = [cluster.lowest_rank(node) for node in cluster.nodes]  # by the node's number
         self._own = len(cluster.preprocessors)
         self._writers = [place.rank for place in cluster.preprocessors] + [_NOBODY] * lent  # by preprocessor's number
         self._filled: dict[int, tuple[int, ...]] = {}  # open lanes -> the numbers of those who fill them
+        self._load = Counter[int]()  # number -> lanes that it fills
+        self._told: dict[int, list[int]] = {}  # open lanes -> the keepers that know of them
         self._worked: set[int] = set()  # ranks that have ever filled a lane
         self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
 
@@ -62,13 +68,11 @@ class Crew:
 
     def tell(self, trainers: Iterable[int], order: Order) -> None:
         """Send an order to these ranks."""
-        for rank in trainers:
-            self._mailbox.send(rank, TO_TRAINER, order)
+        self._mailbox.send_all(trainers, TO_TRAINER, order)
 
     def tell_keepers(self, ranks: Iterable[int], order: ReadEnergy) -> None:
         """Send an order to the keepers that these ranks are."""
-        for rank in ranks:
-            self._mailbox.send(rank, TO_KEEPER, order)
+        self._mailbox.send_all(ranks, TO_KEEPER, order)
 
     def makers(self, count: int, lent: Iterable[int] = ()) -> tuple[int, ...]:
         """The numbers of so many preprocessors, 0 for all, that are to fill a lane: those who fill fewest now.
@@ -82,10 +86,15 @@ class Crew:
         for number, rank in enumerate(self._writers[: self._own]):
             if rank not in self.lost and number not in self._orphaned:
                 numbers.setdefault(rank, number)
-        load = Counter(number for makers in self._filled.values() for number in makers)
-        chosen = sorted(numbers.values(), key=lambda number: (load[number], number))
+        chosen = sorted(numbers.values(), key=lambda number: (self._load[number], number))
         numbered = (self._number_of_lent(rank) for rank in self.ranks_of(lent) if rank not in self.lost)
         return (*sorted(chosen[: count or len(chosen)]), *sorted(each for each in numbered if each is not None))
+
+    def share(self, readers: int) -> int:
+        """How many preprocessors fill a lane of so many trainers, where nobody knows how fast they are; 0: all."""
+        if self._own <= _FEW:
+            return 0
+        return max(_FEW // 2, math.ceil(self._own * readers / len(self._cluster.trainers)))
 
     def _number_of_lent(self, rank: int) -> int | None:
         """The number of a trainer as a preprocessor: its last one, or one with which nobody fills a lane; None: none.
@@ -102,19 +111,30 @@ class Crew:
         return number
 
     def tell_of_lane(self, order: OpenLane | CloseLane) -> frozenset[int]:
-        """Send it to the keepers of the nodes' rings and to those who fill the lane; returns the latter's ranks."""
-        for rank in self._keepers:
-            self._mailbox.send(rank, TO_KEEPER, order)
+        """Send it to those who fill the lane, and to the keepers of the rings of their nodes and of those where it is
+        read; returns the ranks that fill it.
+        """
         if isinstance(order, OpenLane):
             makers = self._filled[order.lane.lane] = order.lane.makers
+            keepers = self._told[order.lane.lane] = self._keepers_of(order.lane)
+            self._load.update(makers)
         else:
-            makers = self._filled.pop(order.lane)
+            makers, keepers = self._filled.pop(order.lane), self._told.pop(order.lane)
+            self._load.subtract(makers)
+        self._mailbox.send_all(keepers, TO_KEEPER, order)
         numbers = {self._writers[maker]: maker for maker in makers if self._writers[maker] != _NOBODY}  # by rank
         self._worked |= numbers.keys()
         told = frozenset(numbers.keys() - self.lost)
         for rank in sorted(told):
             self._tell_maker(rank, numbers[rank], order)
         return told
+
+    def _keepers_of(self, lane: LaneSpec) -> list[int]:
+        nodes = {*lane.readers}
+        for maker in lane.makers or range(self._own):
+            if self._writers[maker] != _NOBODY:
+                nodes.add(self._cluster.number_of(self._cluster.places[self._writers[maker]].node))
+        return [self._keepers[node] for node in sorted(nodes)]
 
     def tell_preprocessors(self, order: StreamAwaited) -> None:
         """Send an order to the ranks that always are preprocessors."""

@@ -40,7 +40,7 @@ class FirstRates:
         self._books, self._ledger, self._outside = books, books.ledger, outside
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
         self._tried: set[str] = set()  # who has begun so
-        self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for
+        self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for, the soonest first
         self._silent: set[str] = set()  # those that train, and have not told how fast yet, waited for or not
         self._news: dict[str, None] = {}  # jobs of which the policy has not heard yet, each once
 
@@ -73,6 +73,8 @@ class FirstRates:
         """
         known, kept = self._ledger.jobs, self._ledger.kept
         lanes = {_lane(known[job]) for job, devices in new.items() if kept.get(job) == devices}
+        if not lanes:
+            return {**new}
         running = [job for job in self._ledger.running if job in allocation]
         return {**new, **{job: allocation[job] for job in running if _lane(known[job]) in lanes}}
 
@@ -83,6 +85,7 @@ class FirstRates:
         if job in self._ledger.kept:
             self._tried.add(job)
         if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
+            self._awaited.pop(job, None)
             self._awaited[job] = now + PATIENCE_SECONDS
             self._silent.add(job)
 
@@ -116,7 +119,8 @@ class FirstRates:
         Args:
             free: whether its last plan is carried out; else it hears later.
         """
-        for job in [job for job, until in self._awaited.items() if until <= now]:
+        while self.next <= now:
+            job = next(iter(self._awaited))
             del self._awaited[job]
             if job in self._ledger.kept:
                 self._news[job] = None
@@ -128,7 +132,7 @@ class FirstRates:
     @property
     def next(self) -> float:
         """When somebody has been waited for in vain."""
-        return min(self._awaited.values(), default=math.inf)
+        return next(iter(self._awaited.values()), math.inf)
 
     def _forget(self, job: str) -> None:
         self._awaited.pop(job, None)
@@ -142,8 +146,8 @@ class FirstRates:
 
     def _guessed_anew(self) -> Iterable[tuple[str, dict[str, RateCurve]]]:
         """Jobs that wait, and are expected to be much faster or slower than was guessed."""
-        for job in self._ledger.unfinished:
-            if not job.guessed or job.curve is None or job.name in self._ledger.running:
+        for job in self._ledger.jobs.guessed:
+            if job.curve is None or job.name in self._ledger.running:
                 continue
             rate = self._outside.guess(job.name)
             factor = 1.0 if rate is None else rate / next(iter(job.curves.values()))(1)

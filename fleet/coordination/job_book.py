@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import islice
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from fleet.coordination.job_record import JobRecord
 from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.rates import expected_efficiency
 
+_T = TypeVar("_T")
 _RECENT = 16
 """So many jobs tell what to expect of another one; a search has very many."""
 
@@ -27,13 +28,17 @@ class JobBook(dict[str, JobRecord]):
     def __init__(self, jobs: Iterable[JobRecord]) -> None:
         super().__init__()
         self._places: dict[str, int] = {}
-        self._waiting: set[str] = set()
+        self._names: list[str] = []  # by place
+        self._waiting: list[int] = []  # places, ascending
+        self._unrated: set[int] = set()  # of those that wait
+        self._guessed: set[int] = set()
         self.ahead: set[str] = set()
         """Names of those that train ahead of need."""
         self.news = 0
         """Grows as a job comes, or one begins, ends or pauses, finishes an epoch, is saved, or may train further."""
         self.gone = 0
         """Grows as one that could go on can no more, or pauses."""
+        self._changed: set[str] = set()
         self._efficiencies: list[float] = []  # ascending
         self._efficiency: dict[str, float] = {}
         for job in jobs:
@@ -43,22 +48,53 @@ class JobBook(dict[str, JobRecord]):
         before = self.get(name)
         self.news += before is None or _standing(before) != _standing(job)
         super().__setitem__(name, job)
-        self._places.setdefault(name, len(self._places))
-        self.gone += name in self._waiting and not job.waits
-        for names, holds in ((self._waiting, job.waits), (self.ahead, job.state.ahead)):
-            if holds:
-                names.add(name)
-            else:
-                names.discard(name)
-        self._note_efficiency(name, job)
+        self._changed.add(name)
+        if before is None:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+        place, waited, waits = self._places[name], before is not None and before.waits, job.waits
+        if waits and not waited:
+            insort(self._waiting, place)
+        elif waited and not waits:
+            del self._waiting[bisect_left(self._waiting, place)]
+            self.gone += 1
+        _keep(self._unrated, place, waits and job.curve is None)
+        _keep(self._guessed, place, waits and job.guessed)
+        _keep(self.ahead, name, job.state.ahead)
+        if before is None or before.curve is not job.curve or before.by_kind is not job.by_kind:
+            self._note_efficiency(name, job)
 
     def __delitem__(self, name: str) -> NoReturn:
         raise TypeError("jobs stay in the books of a run")
 
+    def take_changed(self) -> set[str]:
+        """Return the names of the jobs that have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def place(self, name: str) -> int:
+        """How many jobs came before that one."""
+        return self._places[name]
+
     @property
     def unfinished(self) -> list[JobRecord]:
         """Those that could go on, or run."""
-        return [self[name] for name in sorted(self._waiting, key=self._places.__getitem__)]
+        return [self[self._names[place]] for place in self._waiting]
+
+    @property
+    def are_over(self) -> bool:
+        """Whether none could go on, and none runs."""
+        return not self._waiting
+
+    @property
+    def unrated(self) -> JobRecord | None:
+        """The first of the unfinished ones whose rates nobody knows; None: all are known."""
+        return self[self._names[min(self._unrated)]] if self._unrated else None
+
+    @property
+    def guessed(self) -> list[JobRecord]:
+        """The unfinished ones whose rates are a guess."""
+        return [self[self._names[place]] for place in sorted(self._guessed)]
 
     @property
     def efficiency(self) -> float:
@@ -81,6 +117,13 @@ class JobBook(dict[str, JobRecord]):
         if now is not None:
             self._efficiency[name] = now
             insort(self._efficiencies, now)
+
+
+def _keep(members: set[_T], member: _T, holds: bool) -> None:
+    if holds:
+        members.add(member)
+    else:
+        members.discard(member)
 
 
 def _standing(job: JobRecord) -> tuple[object, ...]:

@@ -254,8 +254,8 @@ class JobRecord:
         alone = {batch: rate * factor for batch, rate in self.alone.items()}
         return replace(self.rated(curve, by_kind, kinds), alone=alone)
 
-    def seen(self, now: float, restart: float, fed: float = math.inf, times: float = 1.0) -> JobState:
-        """The job as policies see it now.
+    def seen(self, restart: float, fed: float = math.inf, times: float = 1.0) -> JobState:
+        """The job as policies see it.
 
         Args:
             restart: most seconds that it takes to get devices.
@@ -264,8 +264,9 @@ class JobRecord:
         stream, rate, by_kind = f"{self.stream}/{self.epoch}", self.state.rate, self.by_kind
         if fed < math.inf:
             rate, by_kind = rate.capped(fed * times, self.limit), by_kind and by_kind.capped(fed * times)
-        known = {"stream": stream, "rate": rate, "scaling": self.scaling or by_kind, "restart": restart, "fed": fed}
-        return transitions.expected(self.state, now).changed(**known)
+        return self.state.changed(
+            stream=stream, rate=rate, scaling=self.scaling or by_kind, restart=restart, fed=fed, least=self.batch or 0
+        )
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
         """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
-from fleet.coordination.closing import with_closings
 from fleet.coordination.job_book import JobBook
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import LEAST_LATENESS, Promise
 from fleet.coordination.round import Round, last_formed
 from fleet.coordination.run_account import RunAccount
+from fleet.coordination.seen_jobs import SeenJobs, fed_by
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
@@ -54,7 +57,10 @@ class Ledger(RunAccount):
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self._seed, self.margin = seed, margin
-        self._to_come = list(self.jobs)
+        self._seen = SeenJobs(self.jobs, self._stop_time)
+        self._to_come: list[tuple[float, int, str]] = []  # arrival, place, name; ascending
+        for name in self.jobs:
+            self._awaits(name)
 
     # what the books tell
 
@@ -65,12 +71,12 @@ class Ledger(RunAccount):
     @property
     def stranded(self) -> dict[str, str]:
         """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
-        return stranded(self.unfinished, self.cluster, self.lost_devices)
+        return stranded(self.unfinished, self.cluster, self.lost_devices) if self.lost_devices else {}
 
     @property
     def status(self) -> str:
         """What run.json says of the run as a whole, were it to end now."""
-        if self.unfinished:
+        if not self.jobs.are_over:
             return "stopped"
         failed = (job for job in self.jobs.values() if job.status == "failed" and job.until is None)  # a trial may
         return "failed" if any(failed) else "done"
@@ -78,12 +84,12 @@ class Ledger(RunAccount):
     @property
     def next_arrival(self) -> float:
         """When the next job comes; infinite if none does."""
-        to_come = (self.jobs[name] for name in self._to_come)
-        return min((job.state.arrival for job in to_come if job.waits), default=math.inf)
+        return next((arrival for arrival, _, name in self._to_come if self.jobs[name].waits), math.inf)
 
     def come(self, now: float) -> list[str]:
         """Jobs whose time has come, and of which nobody has said that they arrived."""
-        return [name for name in self._to_come if self.jobs[name].state.arrival <= now]
+        due = takewhile(lambda each: each[0] <= now, self._to_come)
+        return [name for _, _, name in sorted(due, key=itemgetter(1))]
 
     @property
     def round(self) -> Round | None:
@@ -93,13 +99,9 @@ class Ledger(RunAccount):
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
         hidden = self.stranded.keys() - self.running.keys()
-        here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
-        known = [job for job in here if job.curve is not None]
-        fed = {job.name: self.feeds(job.name, alone=True) for job in known}
-        jobs = [job.seen(now, self.longest_forming, fed[job.name], self.lent.most_times) for job in known]
-        last = last_formed(self.rounds, self.jobs.ahead)
-        return State.of(
-            self.cluster, with_closings(jobs, self._stop_time), self.held, last, self.lost_devices,
+        seen = self._seen.at(now, self.longest_forming, self.data_path, self.lent.most_times, hidden)
+        return State(
+            self.cluster, seen, self.held, last_formed(self.rounds, self.jobs.ahead), self.lost_devices,
             seed=self._seed, time=now, changed=changed, memo=memo, promises=self.promises, margin=self.margin,
             refined=frozenset(self.refined),
         )  # fmt: skip
@@ -109,10 +111,9 @@ class Ledger(RunAccount):
         """Job -> the devices that it has, or that are kept for it."""
         return {**self.running, **self.kept}
 
-    def feeds(self, job: str, alone: bool = False) -> float:
-        """Samples/s that the data path can feed a job, or preprocessors alone; infinite: nobody knows."""
-        path, state = self.data_path, self.jobs[job].state
-        return math.inf if path is None else path.feeds(state.data) * (1 if alone else self.lent.times) / state.passing
+    def feeds(self, job: str) -> float:
+        """Samples/s that the data path can feed a job; infinite: nobody knows."""
+        return fed_by(self.data_path, self.jobs[job]) * self.lent.times
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""
@@ -163,17 +164,23 @@ class Ledger(RunAccount):
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
         self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
+        self._seen = SeenJobs(self.jobs, self._stop_time)
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
         self.lent.reopened()
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more, or trains one further."""
         self.jobs[job.name] = job
-        self._to_come.append(job.name)
+        self._awaits(job.name)
 
     def arrived(self, jobs: Collection[str]) -> None:
         """These jobs have come."""
-        self._to_come = [name for name in self._to_come if name not in jobs]
+        last = max((self.jobs[job].state.arrival for job in jobs if job in self.jobs), default=-math.inf)
+        count = bisect_right(self._to_come, last, key=itemgetter(0))
+        self._to_come[:count] = [each for each in self._to_come[:count] if each[2] not in jobs]
+
+    def _awaits(self, job: str) -> None:
+        insort(self._to_come, (self.jobs[job].state.arrival, self.jobs.place(job), job))
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
         """A new allocation begins a new round."""
@@ -297,7 +304,9 @@ class Ledger(RunAccount):
             kept: all that it will have once it is known how fast it trains on these; empty: these are all.
         """
         record = self.jobs[job] = self.jobs[job].staying_on(kind)
-        self.running[job], self.shares[job] = devices, shares
+        self.running[job] = devices
+        if shares:
+            self.shares[job] = shares
         if kept:
             self.kept[job] = kept
         pace = self.pace(job, devices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.scheduling.model.lending import NONE, Lending
@@ -27,7 +27,9 @@ class LentTrainers:
 
     def started(self, job: str, devices: Iterable[int]) -> None:
         """The trainers of these devices fill the lane that the job reads from now on."""
-        self._of_job[job] = tuple(devices)
+        self._of_job.pop(job, None)
+        if lent := tuple(devices):
+            self._of_job[job] = lent
 
     def reopened(self) -> None:
         """A session begins: nobody prepares."""
@@ -43,10 +45,12 @@ class LentTrainers:
         """The same with all that may."""
         return self.lending.times(self.lending.most)
 
-    def devices(self, running: Iterable[str]) -> frozenset[int]:
+    def devices(self, running: Container[str]) -> frozenset[int]:
         """Those whose trainers prepare samples for jobs that run."""
-        return frozenset(device for job in running for device in self._of_job.get(job, ()))
+        return frozenset(device for job, lent in self._of_job.items() if job in running for device in lent)
 
     def readers(self, running: Mapping[str, object], devices: Collection[int]) -> list[str]:
         """The jobs that run and read a lane which a trainer of these devices fills."""
+        if not self._of_job:
+            return []
         return [job for job in running if not set(devices).isdisjoint(self._of_job.get(job, ()))]

@@ -13,7 +13,7 @@ from fleet.scheduling.model.state import Allocation
 
 def unharmed(running: Allocation, lost: frozenset[int]) -> Allocation:
     """The running jobs that have lost no device."""
-    return {job: devices for job, devices in running.items() if lost.isdisjoint(devices)}
+    return {job: devices for job, devices in running.items() if lost.isdisjoint(devices)} if lost else running
 
 
 def stranded(jobs: Iterable[JobRecord], cluster: Cluster, lost: frozenset[int]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,9 +66,17 @@ class Mailbox:
 
     def send(self, rank: int, inbox: int, message: Message) -> None:
         """Send without waiting; the bytes are kept until MPI has taken them."""
+        self.send_all((rank,), inbox, message)
+
+    def send_all(self, ranks: Iterable[int], inbox: int, message: Message) -> None:
+        """Send the same to several, as `send` does; it is written as bytes once."""
+        data = np.frombuffer(MESSAGES.encode(message), dtype=np.uint8)
+        for rank in ranks:
+            self._post(rank, inbox, data)
+
+    def _post(self, rank: int, inbox: int, data: np.ndarray) -> None:
         from mpi4py import MPI
 
-        data = np.frombuffer(MESSAGES.encode(message), dtype=np.uint8)
         if len(self._sent) >= _MOST_KEPT:
             self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
         try:

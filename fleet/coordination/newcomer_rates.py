@@ -46,7 +46,7 @@ class NewcomerRates:
         if self.measured or self._leaving in self._ledger.running:
             return True
         self._leaving, self.unhelped = "", Coming()
-        job = next((job for job in self._ledger.unfinished if job.curve is None), None)
+        job = self._ledger.jobs.unrated
         if job is None:
             return False
         free = self._free_of_one_kind()

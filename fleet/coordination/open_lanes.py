@@ -96,7 +96,7 @@ class OpenLanes:
         jobs = self._jobs[number] = {start.job for start in starts}
         lane = self._maker.lane(number, first, jobs, readers)
         # Where each preprocessor has samples of its own all of them work: nobody else keeps these.
-        wanted = 0 if lane.divided else max(start.makers for start in starts)
+        wanted = 0 if lane.divided else max(start.makers for start in starts) or self._crew.share(len(readers))
         lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
         lane = replace(lane, makers=self._crew.makers(wanted, lent))
         self._data[number] = lane.stream.data

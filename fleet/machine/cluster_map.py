@@ -75,6 +75,14 @@ class ClusterMap:
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({p.node for p in self.places}))
 
+    def number_of(self, node: int) -> int:
+        """The place of a node among all, as lanes count them."""
+        return self._numbers[node]
+
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {node: number for number, node in enumerate(self.nodes)}
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of device, in the order of the trainers."""
@@ -125,11 +133,11 @@ class ClusterMap:
         found: dict[int, list[int]] = defaultdict(list)
         for place in self.places:
             found[place.node].append(place.rank)
-        return {node: tuple(ranks) for node, ranks in found.items()}
+        return {node: tuple(sorted(ranks)) for node, ranks in found.items()}
 
     def lowest_rank(self, node: int) -> int:
         """The rank that keeps the node's ring: opens its lanes and receives what other nodes made."""
-        return min(self.ranks_of(node))
+        return self.ranks_of(node)[0]
 
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""

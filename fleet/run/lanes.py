@@ -121,12 +121,14 @@ class LaneBook:
         plan, own = self._rank.runtime.plan(job), self._rank.runtime.own_order(job)
         return plan.padded - plan.samples if own is None else own.tail(epoch, plan.padded)
 
-    def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """Readers by node, each by its rank in the node's communicator."""
-        return tuple(
-            tuple(index for index, rank in enumerate(self._rank.cluster.ranks_of(node)) if rank in readers)
-            for node in self._rank.cluster.nodes
-        )
+    def _by_node(self, readers: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+        """Readers by the number of their node, each by its rank in the node's communicator."""
+        cluster = self._rank.cluster
+        found: dict[int, list[int]] = {}
+        for rank in sorted(readers):
+            node = cluster.places[rank].node
+            found.setdefault(cluster.number_of(node), []).append(cluster.ranks_of(node).index(rank))
+        return {number: tuple(ranks) for number, ranks in sorted(found.items())}
 
 
 def _samples_before(plan: BatchPlan, step: int) -> int:

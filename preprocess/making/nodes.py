@@ -24,7 +24,7 @@ class NodeMap:
     def writers(self, node: int, spec: LaneSpec) -> list[int]:
         """Return the writers of a lane on a node: all its makers where it is read, else those that live there."""
         makers = [(maker, home) for maker, home in enumerate(self.maker_nodes) if spec.is_made_by(maker)]
-        return [maker for maker, home in makers if spec.readers[node] or home == node]
+        return [maker for maker, home in makers if node in spec.readers or home == node]
 
     def remote_makers(self, node: int, spec: LaneSpec) -> list[int]:
         """Return the preprocessors of other nodes whose slots of a lane come to a node."""
@@ -36,9 +36,9 @@ class NodeMap:
         They follow each other in a circle from its own on: the chains of preprocessors on different nodes begin and
         end at different nodes, and every link of the circle carries about as much.
         """
-        home, count = self.maker_nodes[maker], len(spec.readers)
-        others = ((home + step) % count for step in range(1, count))
-        return [home, *(node for node in others if spec.readers[node])]
+        home, count = self.maker_nodes[maker], len(self.receivers)
+        others = sorted(spec.readers.keys() - {home}, key=lambda node: (node - home) % count)
+        return [home, *others]
 
     def next_node(self, maker: int, node: int, spec: LaneSpec) -> int | None:
         """Return the node to which a node of the chain passes the slots on, None at its end."""

@@ -146,7 +146,7 @@ class SlotReceiver:
         if not lane.is_idle and time.monotonic() - received.since < self._patience:
             return False
         writers = self._nodes.writers(self._node, spec)
-        readers = spec.readers[self._node]
+        readers = spec.readers.get(self._node, ())
         lane.open(
             spec.layout, readers, spec.generation, writers, spec.samples, 0.0,
             makers=spec.makers, divided=spec.divided, ahead=spec.ahead,

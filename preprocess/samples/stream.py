@@ -127,7 +127,7 @@ class LaneSpec:
         stream: what it carries, from `stream.epoch` on.
         itinerary: which sample lies where.
         layout: shape and dtype of the samples, transforms applied.
-        readers: for each node, the readers there (ranks of the node's communicator).
+        readers: node -> the readers there (ranks of the node's communicator); nodes that nobody reads on are left out.
         samples: how many samples the lane may hold at once on a node, or None for as many as fit.
         ahead: how many samples may lie ready for the foremost reader of a node; None: as many as the lane holds.
         makers: the preprocessors that fill it, by number: slot s is made by makers[s % P], P their number. None named:
@@ -144,7 +144,7 @@ class LaneSpec:
     stream: StreamKey
     itinerary: Itinerary
     layout: SampleLayout
-    readers: tuple[tuple[int, ...], ...]
+    readers: Mapping[int, tuple[int, ...]]
     samples: int | None = None
     makers: tuple[int, ...] = ()
     divided: bool = False

@@ -77,7 +77,7 @@ class Openings:
         key = StreamKey(dataset.name, stream.seed, stream.epoch)
         readers = tuple(sorted(group.places))
         return LaneSpec(
-            lane, self._generation, key, itinerary, dataset.layout, (readers,), self._samples,
+            lane, self._generation, key, itinerary, dataset.layout, {0: readers}, self._samples,
             divided=self._divided, blocks=dataset.orders.blocks,
         )  # fmt: skip
 

@@ -37,7 +37,7 @@ def books() -> Ledger:
 
 def content(ledger: Ledger) -> dict[str, Any]:
     """All that the books hold."""
-    return {name: value for name, value in vars(ledger).items() if name not in ("_stop_time", "promises")} | {
+    return {name: value for name, value in vars(ledger).items() if name not in ("_stop_time", "_seen", "promises")} | {
         "stopping": ledger.seconds_to_stop()
     }
 

@@ -48,7 +48,7 @@ def feeds(
     lane.open(dataset.layout, range(members), 1, samples=lane_samples)
     preprocessor = Preprocessor(ring, 0, {"numbers": dataset})
     readers = tuple(range(members))
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", 7, 0), itinerary, dataset.layout, (readers,)))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", 7, 0), itinerary, dataset.layout, {0: readers}))
     done = threading.Event()
 
     def fill() -> None:

@@ -14,6 +14,7 @@ from fleet.coordination.feeding import Feeding
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.lent_trainers import LentTrainers
+from fleet.coordination.seen_jobs import fed_by
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -144,7 +145,7 @@ def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Bo
 def test_books_tell_who_prepares_for_whom(books: Bookkeeper) -> None:
     feeding = lending(books, 1)
     books.record("started", round=0, job="c", devices=[0], epoch=0, step=0, lane=1, prepared_by=[2])
-    assert books.ledger.feeds("a") == books.ledger.feeds("a", alone=True) * 2
+    assert books.ledger.feeds("a") == fed_by(books.ledger.data_path, books.ledger.jobs["a"]) * 2
     assert books.ledger.lent.devices(books.ledger.running) == {2}
     assert helpers(feeding, start("a", 1)) == {(2,)}, "it has the data open"
     stay = {"c": (0,)}

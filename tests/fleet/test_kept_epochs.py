@@ -37,7 +37,7 @@ class Scene:
 
     def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         layout, others = SampleLayout((1,), "float32"), self.awaited.first(first.key, jobs)
-        return LaneSpec(number, 1, first.key, Itinerary(8), layout, (readers,), 8, awaited_from=others)
+        return LaneSpec(number, 1, first.key, Itinerary(8), layout, {0: readers}, 8, awaited_from=others)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 0

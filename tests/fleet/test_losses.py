@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -30,6 +31,10 @@ class Post:
 
     def send(self, rank: int, inbox: int, message: Message) -> None:
         self.sent.append((rank, message))
+
+    def send_all(self, ranks: Iterable[int], inbox: int, message: Message) -> None:
+        for rank in ranks:
+            self.send(rank, inbox, message)
 
     def receive(self, timeout: float, until: Any) -> Message | None:
         return self.incoming.pop(0) if self.incoming else None
@@ -75,7 +80,7 @@ class Machine:
 
     def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
-        return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, (readers,), 8)
+        return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, {0: readers}, 8)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 10 * (end[0] - begin[0]) + end[1] - begin[1]

@@ -37,7 +37,7 @@ class Book:
     def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(
-            number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, (readers,), 8, divided=self._divided
+            number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided
         )
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:

@@ -138,7 +138,7 @@ def feeds(
     lane.open(dataset.layout, range(count), 1, samples=lane_samples)
     preprocessor = Preprocessor(ring, 0, {"numbers": dataset})
     readers = tuple(range(count))
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", SEED, epoch), itinerary, dataset.layout, (readers,)))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", SEED, epoch), itinerary, dataset.layout, {0: readers}))
     done = threading.Event()
 
     def fill() -> None:

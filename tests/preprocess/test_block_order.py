@@ -139,7 +139,7 @@ def test_a_part_s_order_is_the_stream_s_without_the_others(order: BlockOrder, da
 
 def test_it_travels_with_a_lane() -> None:
     order = BlockOrder(10, (0, 4, 7), 2)
-    spec = LaneSpec(0, 1, StreamKey("d", 0, 0), Itinerary(10), SampleLayout((1,), "uint8"), ((0,),), blocks=order)
+    spec = LaneSpec(0, 1, StreamKey("d", 0, 0), Itinerary(10), SampleLayout((1,), "uint8"), {0: (0,)}, blocks=order)
     adapter = TypeAdapter(LaneSpec)
     found = adapter.validate_json(adapter.dump_json(spec))
     assert found == spec and found.blocks is not None and np.array_equal(found.blocks.of(1, 1), order.of(1, 1))

@@ -100,7 +100,7 @@ class Team:
             Itinerary(SAMPLES, held_out=dataset.held_out, first_epoch=epoch),
         )
         spec = LaneSpec(
-            lane, self.generation, key, itinerary, dataset.layout, ((lane,),), None, makers, self.divided,
+            lane, self.generation, key, itinerary, dataset.layout, {0: (lane,)}, None, makers, self.divided,
             dataset.orders.blocks,
         )  # fmt: skip
         opening = self.ring.lanes[lane]

@@ -18,7 +18,7 @@ LOCAL += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
 
 
 def lane(*readers: int) -> LaneSpec:
-    named = tuple(tuple(range(count)) for count in readers)
+    named = {node: tuple(range(count)) for node, count in enumerate(readers) if count}
     return LaneSpec(2, 1, StreamKey("data", 0, 0), Itinerary(10), LAYOUT, named)
 
 

@@ -205,7 +205,7 @@ def read_lane(itinerary: Itinerary, seed: int, writers: int) -> tuple[np.ndarray
     sets = [skipping()[0] for _ in range(writers)]
     layout = sets[0].layout
     ring = Ring.forked(RingShape(1, lane_bytes(layout, 96, SLOT, writers), SLOT, 1, writers))
-    spec = LaneSpec(0, 1, StreamKey("numbers", seed, 0), itinerary, layout, ((0,),))
+    spec = LaneSpec(0, 1, StreamKey("numbers", seed, 0), itinerary, layout, {0: (0,)})
     ring.lanes[0].open(layout, [0], 1)
     team = [Preprocessor(ring, index, {"numbers": data}) for index, data in enumerate(sets)]
     for preprocessor in team:

@@ -58,7 +58,7 @@ class Node:
         )
         stream = StreamKey("numbers", 3, 0)
         itinerary = Itinerary(40, 0, 12, last_epoch=2)
-        self.spec = LaneSpec(0, 1, stream, itinerary, self.dataset.layout, (tuple(range(readers)),))
+        self.spec = LaneSpec(0, 1, stream, itinerary, self.dataset.layout, {0: tuple(range(readers))})
         self.ring.lanes[0].open(self.spec.layout, list(range(readers)), 1)
         self.end = itinerary.end or 0
         self.wanted = self.dataset.layout.empty(self.end)

@@ -174,7 +174,7 @@ def lane(number: int, epoch: int, awaited_from: int | None, seed: int = 0) -> La
     layout = SampleLayout((4, 4, 3), "uint8")
     key = StreamKey("tiny", seed, epoch)
     return LaneSpec(
-        number, 1, key, Itinerary(16, first_epoch=epoch), layout, ((0,),), makers=(0,), awaited_from=awaited_from
+        number, 1, key, Itinerary(16, first_epoch=epoch), layout, {0: (0,)}, makers=(0,), awaited_from=awaited_from
     )
 
 

@@ -104,7 +104,7 @@ def told(itinerary: Itinerary, divided: bool, makers: int, finished: int) -> lis
     heard = []
     for lane in range(2):
         spec = LaneSpec(
-            lane, 1, StreamKey("numbers", 1, 0), itinerary, layout, ((lane,),), divided=divided, awaited_from=0
+            lane, 1, StreamKey("numbers", 1, 0), itinerary, layout, {0: (lane,)}, divided=divided, awaited_from=0
         )
         ring.lanes[lane].open(layout, [lane], 1, divided=divided)
         for preprocessor in team:

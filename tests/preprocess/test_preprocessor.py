@@ -47,7 +47,7 @@ def make_ring(dataset: Dataset, lanes: int = 1, writers: int = 1) -> Ring:
 
 def lane_spec(dataset: Dataset, itinerary: Itinerary, lane: int = 0, generation: int = 1, seed: int = 3) -> LaneSpec:
     stream = StreamKey(dataset.name, seed, itinerary.first_epoch)
-    return LaneSpec(lane, generation, stream, itinerary, dataset.layout, ((0,),))
+    return LaneSpec(lane, generation, stream, itinerary, dataset.layout, {0: (0,)})
 
 
 def start(ring: Ring, spec: LaneSpec, *preprocessors: Preprocessor) -> LaneReader:
@@ -213,7 +213,7 @@ def test_samples_are_made_ahead_of_the_foremost_reader_alone(dataset: Dataset, w
     """The lane keeps all 64 for the other one."""
     ring = make_ring(dataset, writers=writers)
     team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(writers)]
-    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), readers=((0, 1),), ahead=4 * SLOT)
+    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), readers={0: (0, 1)}, ahead=4 * SLOT)
     foremost = start(ring, spec, *team)
     last = ring.lanes[0].reader(1, spec.layout, 1)
 
@@ -281,7 +281,7 @@ def test_an_opening_that_never_comes_is_an_error(dataset: Dataset) -> None:
 def test_what_is_not_known_is_refused(dataset: Dataset) -> None:
     preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset})
     spec = lane_spec(dataset, Itinerary(dataset.length))
-    other = LaneSpec(0, 1, StreamKey("digit", 0, 0), spec.itinerary, spec.layout, ((0,),))
+    other = LaneSpec(0, 1, StreamKey("digit", 0, 0), spec.itinerary, spec.layout, {0: (0,)})
     with pytest.raises(LaneError, match="wants 'digit'"):
         preprocessor.open_lane(other)
     assert preprocessor.is_closed(0)

@@ -310,7 +310,7 @@ def test_a_preprocessor_counts_bytes_and_skips_what_is_too_large() -> None:
     ring.lanes[0].open(dataset.layout, [0], 1)
     maker = Preprocessor(ring, 0, {"bytes": dataset})
     itinerary = Itinerary(dataset.length, last_epoch=0)
-    maker.open_lane(LaneSpec(0, 1, StreamKey("bytes", 3, 0), itinerary, dataset.layout, ((0,),)))
+    maker.open_lane(LaneSpec(0, 1, StreamKey("bytes", 3, 0), itinerary, dataset.layout, {0: (0,)}))
     reader = ring.lanes[0].reader(0, dataset.layout, 1)
     read: list[np.ndarray] = []
     for start in range(0, 50, 4):

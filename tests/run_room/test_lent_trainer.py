@@ -76,7 +76,7 @@ def begun(me: Rank) -> tuple[LentTrainer, Ring, LaneSpec]:
     lent.obey(SkipSamples("numbers", (3,), ()))
     layout = open_datasets(me.runtime.spec)["numbers"].layout
     lane = LaneSpec(
-        0, 1, StreamKey("numbers", 0, 0), Itinerary(SAMPLES, 0, 0), layout, ((0,),), makers=(1,), awaited_from=0
+        0, 1, StreamKey("numbers", 0, 0), Itinerary(SAMPLES, 0, 0), layout, {0: (0,)}, makers=(1,), awaited_from=0
     )
     lent.obey(PrepareLane(1, lane))
     return lent, ring, lane

@@ -55,6 +55,7 @@ class JobState:
         losses: the losses of the epochs so far.
         admitted: whether its deadline was promised.
         remaining: samples that were left at `ready`; infinite: nobody knows.
+        least: samples that are left in any case until somebody says that it is done: live, those of a step.
         trained: samples that were trained until `ready`.
         epoch: samples of an epoch; 0: not known.
         lane: number of the lane that it reads while it has devices; jobs of a stream with the same one read together.
@@ -100,6 +101,7 @@ class JobState:
     losses: tuple[float, ...] = ()
     admitted: bool = False
     remaining: float = math.inf
+    least: float = field(default=0.0, kw_only=True)
     trained: float = 0.0
     epoch: float = 0.0
     lane: int = 0
@@ -130,12 +132,18 @@ class JobState:
         return other
 
     def remaining_at(self, now: float) -> float:
-        """Samples left at `now`."""
-        return self.remaining - self.pace * (now - self.ready) if self.pace and now > self.ready else self.remaining
+        """Samples left at `now`, by its pace."""
+        if not (self.pace and now > self.ready):
+            return self.remaining
+        left = self.remaining - self.pace * (now - self.ready)
+        return min(self.least, self.remaining) if self.least and left < self.least else left
 
     def trained_at(self, now: float) -> float:
         """Samples trained until `now`."""
-        return self.trained + self.pace * (now - self.ready) if now > self.ready else self.trained
+        if not (self.pace and now > self.ready):
+            return self.trained
+        ahead = self.pace * (now - self.ready)
+        return self.trained + (min(ahead, max(0.0, self.remaining - self.least)) if self.least else ahead)
 
     def attained_at(self, now: float) -> float:
         """Device-seconds that it has had until `now`: its service (Tiresias, NSDI'19, 3.1)."""

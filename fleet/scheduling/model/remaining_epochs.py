@@ -46,7 +46,8 @@ def _remaining_at(jobs: Sequence[JobState], now: float) -> Floats:
     left = np.array([job.remaining for job in jobs])
     ready = np.array([job.ready for job in jobs])
     pace = np.array([job.pace for job in jobs])
-    remaining: Floats = np.where(now > ready, left - pace * np.maximum(0.0, now - ready), left)
+    least = np.array([job.least for job in jobs])
+    remaining: Floats = np.maximum(left - pace * np.maximum(0.0, now - ready), np.minimum(least, left))
     return remaining
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from fleet.scheduling.model.cluster import Cluster
@@ -80,8 +81,9 @@ class State:
     @property
     def staying(self) -> dict[str, tuple[int, ...]]:
         """The running jobs that have lost no device, in the order of the jobs."""
-        held = ((name, self.running.get(name, ())) for name in self.by_name)
-        return {name: devices for name, devices in held if devices and self.unavailable.isdisjoint(devices)}
+        running, lost = self.running, self.unavailable
+        staying = {name: running[name] for name in self.by_name if name in running}
+        return {name: held for name, held in staying.items() if lost.isdisjoint(held)} if lost else staying
 
     @property
     def waiting(self) -> list[JobState]:
@@ -119,12 +121,18 @@ class State:
 def validate(allocation: Allocation, state: State) -> None:
     """Check that `allocation` can be carried out once the jobs that it stops have left their devices.
 
+    What a job holds already is not looked at again, beyond that nobody else is given it.
+
     Raises:
         ValueError: a job that is unknown, has no device, fewer than its minimum or more than its limit, or devices of
             several kinds although its bits hold for one; a device that is given twice, not there or unavailable.
     """
-    _check_devices(allocation, state.by_name, state.cluster.size, "allocated")
-    for name, devices in allocation.items():
+    given = [*chain.from_iterable(allocation.values())]
+    changed = {name: devices for name, devices in allocation.items() if state.running.get(name) != devices}
+    _check_devices(
+        changed if len({*given}) == len(given) else allocation, state.by_name, state.cluster.size, "allocated"
+    )
+    for name, devices in changed.items():
         limit = state.by_name[name].limit
         if len(devices) > limit:
             raise ValueError(f"job {name} is given {len(devices)} devices, but can use at most {limit}")
@@ -134,9 +142,9 @@ def validate(allocation: Allocation, state: State) -> None:
         kinds = {state.cluster.kind_of(device) for device in devices} if state.cluster.kinds else set()
         if len(kinds) > 1 and not state.by_name[name].mixed_kinds:
             raise ValueError(f"job {name} is given {' and '.join(sorted(kinds))}, but its bits hold for one kind alone")
-        lost = state.unavailable.intersection(devices)
-        if lost:
-            raise ValueError(f"job {name} is given device {min(lost)}, which is unavailable")
+    for device in state.unavailable.intersection(given):
+        name = next(name for name, devices in allocation.items() if device in devices)
+        raise ValueError(f"job {name} is given device {device}, which is unavailable")
 
 
 def _check_devices(held: Allocation, names: Container[str], size: int, what: str) -> None:

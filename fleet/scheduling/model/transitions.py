@@ -84,14 +84,6 @@ def done(job: JobState, now: float) -> JobState:
     return job.changed(remaining=0.0, attained=job.attained_at(now), since=now, ready=now, pace=0.0, held=0)
 
 
-def expected(job: JobState, now: float) -> JobState:
-    """Where it should stand now, by its pace, if nobody has said that it is done: it has a step to do at least,
-    however late it is.
-    """
-    ahead = min(job.pace * max(0.0, now - job.ready), max(0.0, job.remaining - (job.batch or 0)))
-    return job.changed(remaining=job.remaining - ahead, trained=job.trained + ahead, ready=max(job.ready, now))
-
-
 def _trained(job: JobState, remaining: float) -> float:
     """Samples trained once so many remain; where nobody knows how many there are, as many as before."""
     return job.trained + job.remaining - remaining if remaining < math.inf else job.trained

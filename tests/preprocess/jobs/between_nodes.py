@@ -65,7 +65,7 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
         )
         everyone = [(node, reader) for node, size in enumerate(node_sizes) for reader in range(size)]
         chosen = [who for who in everyone if rng.random() < 0.7] or everyone
-        readers = tuple(tuple(r for n, r in chosen if n == node) for node in range(len(node_sizes)))
+        readers = {node: tuple(r for n, r in chosen if n == node) for node in sorted({n for n, _ in chosen})}
         stream = StreamKey(dataset.name, int(rng.integers(3)), itinerary.first_epoch)
         working = tuple(rng.permutation(makers)[: int(rng.integers(1, makers + 1))].tolist())
         spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers, working)

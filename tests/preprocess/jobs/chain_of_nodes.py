@@ -66,7 +66,7 @@ class Rank:
         slots = self.world.Dup()
         itinerary = Itinerary(SAMPLES, last_epoch=0)
         key = StreamKey("rows", 1, 0)
-        named = tuple((0,) if reads else () for reads in readers)
+        named = {node: (0,) for node, reads in enumerate(readers) if reads}
         self.spec = LaneSpec(0, 1, key, itinerary, self.dataset.layout, named, RING_SLOTS * SLOT)
         self.receiver = SlotReceiver(self.ring, self.node, nodes, slots, PATIENCE)
         self.preprocessor = Preprocessor(self.ring, 0, {"rows": self.dataset}, nodes, slots, PATIENCE)

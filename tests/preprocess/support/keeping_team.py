@@ -72,7 +72,7 @@ class Team:
         self.generation += 1
         key = StreamKey("pictures", seed, itinerary.first_epoch)
         spec = LaneSpec(
-            lane, self.generation, key, itinerary, self.dataset.layout, ((lane,),), None, makers, divided,
+            lane, self.generation, key, itinerary, self.dataset.layout, {0: (lane,)}, None, makers, divided,
             awaited_from=awaited_from,
         )  # fmt: skip
         self.ring.lanes[lane].open(
