@@ -50,7 +50,7 @@ def main(
     ] = 0,
     parts: Annotated[
         str,
-        typer.Option(help="of gpu_check, harvest, numbers, populations, search: parts to measure, with commas; all by default"),
+        typer.Option(help="of gpu_check, harvest, numbers, search and others: what to measure, with commas; all by default"),
     ] = "",
     seconds: Annotated[float, typer.Option(help="of gpu_check: for all parts together; 0: its own number")] = 0.0,
     device: Annotated[str, typer.Option(help="of gpu_check: rig, to try it without a GPU")] = "",
