@@ -49,8 +49,7 @@ def main(
         typer.Option("--repetitions", "--kills", "--jobs", "--ensembles", help="how many of these; 0: its own number"),
     ] = 0,
     parts: Annotated[
-        str,
-        typer.Option(help="of gpu_check, harvest, numbers, search and others: what to measure, with commas; all by default"),
+        str, typer.Option(help="of gpu_check, harvest, numbers, search and others: what to measure, with commas")
     ] = "",
     seconds: Annotated[float, typer.Option(help="of gpu_check: for all parts together; 0: its own number")] = 0.0,
     device: Annotated[str, typer.Option(help="of gpu_check: rig, to try it without a GPU")] = "",
