@@ -81,7 +81,7 @@ def cross_entropy_weight(
     weights: of the classes. classes: how many, where targets are probabilities.
     """
     if targets.is_floating_point():
-        return targets.numel() / (classes or (targets.shape[1] if targets.dim() > 1 else targets.shape[0]))
+        return targets.numel() / max(1, classes or targets.shape[min(1, targets.dim() - 1)])  # rehearsals have none
     counts = targets != ignored
     if weights is None:
         return counts.sum(dtype=torch.float32) if targets.device.type != "cpu" else counts.sum()
