@@ -24,13 +24,14 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job, Problem, ReferenceProblem, SpecTask
 from fleet.spec.data_keys import data_key
 from fleet.spec.job_checks import kept_random_state
-from preprocess import HELD_OUT, Dataset
+from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.samples.ragged import places_in
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.metrics import Metric
 from trainers.task.readings import Misfit
 from trainers.task.task import evaluation_batch_of, move
+from trainers.task.unfit_task import UnfitTask
 from trainers.task.without_memory import model_without_memory
 
 _SAMPLES = 64
@@ -64,7 +65,7 @@ def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterat
     seen: set[str] = set()
     samples: dict[str, _Samples | None] = {}  # by data key, made once
     for position, job in enumerate(runtime.spec.jobs):
-        told = job.model_dump(mode="json", include={"model", "task", "loss", "metrics", "evaluation_batch_size"})
+        told = job.model_dump(mode="json", include=_TOLD)
         key = json.dumps([told, data_key(job)], sort_keys=True)
         if runtime.rehearsal is None and key not in seen and data_key(job) in datasets:
             seen.add(key)
@@ -74,22 +75,34 @@ def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterat
             yield from found
 
 
+_TOLD = {"model", "task", "loss", "metrics", "evaluation_batch_size", "accumulate", "batch"}
+"""Keys of a job by which it is another kind."""
+
+
 def _of_job(
     runtime: Runtime, data: Dataset, known: dict[str, _Samples | None], position: int, job: Job
 ) -> Iterator[Problem]:
     try:
         task = runtime.task(job.name)
         asked = dict(task.metric_objects) if job.task is None or isinstance(task.own_metrics, Mapping) else {}
-        if asked and data.held_out and data_key(job) not in known:
+        loss = task.loss_to_try
+        if (asked or loss) and data_key(job) not in known:
             known[data_key(job)] = _samples(data, job)
-        made = known.get(data_key(job)) if asked else None
+        made = known[data_key(job)] if asked and data.held_out or loss else None
         tried = None if made is None else _tried(task, data, made)
     except ReferenceProblem:
         raise
     except (Exception, SystemExit):  # the user's code: the run tells of it where it trains
         return
+    if loss is not None and tried is not None:
+        try:
+            loss.try_parts(*tried.whole, task.comes_in_parts)
+        except UnfitTask as error:
+            rule, _, mend = str(error).partition(". ")
+            value = job.loss.name if job.loss else None
+            yield runtime.spec.origins.problem(("jobs", position, "loss"), value, rule, mend=mend)
     one_batch = data.held_out <= evaluation_batch_of(task, job.global_batch)
-    for number, (name, metric) in enumerate(asked.items() if tried is not None else ()):
+    for number, (name, metric) in enumerate(asked.items() if tried is not None and data.held_out else ()):
         assert tried is not None
         found = _problem_of(metric, tried, one_batch)
         if found is not None:
@@ -189,13 +202,14 @@ def _cut(outputs: Tensor, targets: Tensor, cut: int) -> list[tuple[Tensor, Tenso
 
 
 def _samples(data: Dataset, job: Job) -> _Samples | None:
-    """Held-out samples spread over all, as far as they can be made."""
-    begin, count, good = time.monotonic(), min(_SAMPLES, data.held_out), []
+    """Held-out samples, or training samples where there are none, spread over all, as far as they can be made."""
+    kind, length = (HELD_OUT, data.held_out) if data.held_out else (TRAIN, data.length)
+    begin, count, good = time.monotonic(), min(_SAMPLES, length), []
     inputs, targets = data.layout.empty(count)
     place = places_in(inputs)
     for row in range(count):
-        sample = row * data.held_out // count
-        if data.attempt(HELD_OUT, job.order_seed, sample, place(row), targets[row : row + 1]):
+        sample = row * length // count
+        if data.attempt(kind, job.order_seed, sample, place(row), targets[row : row + 1]):
             good.append(row)
         if len(good) > 1 and time.monotonic() - begin > _SECONDS:
             break

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fleet.spec.job import Job
 from fleet.spec.torch_names import named_loss
-from trainers.repeatable.random_state import RandomState
 from trainers.task.loss import IGNORED, Weight, check_additive, cross_entropy_weight, loss_given
 
 DEFAULT_LOSS = "cross_entropy"
@@ -54,7 +53,6 @@ class JobLoss:
         reduction = self._arguments.get("reduction", "mean")
         self.is_sum = bool(self._kind) and reduction == "sum"
         self._knows_weight = bool(self._kind) and reduction in ("mean", "batchmean") and self._divides_by_targets()
-        self._was_tried = False
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Return the loss: a mean, or (mean, weight) as a person's function gives it. ValueError if shapes differ."""
@@ -78,31 +76,27 @@ class JobLoss:
         by_sample = self._kind in _BY_SAMPLE or self._arguments.get("reduction") == "batchmean"
         return len(targets) if by_sample else targets.numel()
 
-    def try_parts(self, outputs: Any, targets: Any, why: str) -> None:
-        """At the first call, hold a loss that says no weight to be a mean over samples.
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a person's, so that nobody knows what it divides by."""
+        return not self._kind
 
-        Targets of classes are tried with each class, as one batch may have one alone. A loss that draws random numbers,
-        or takes no such batch, is left as it is. UnfitTask if it is none; why: what makes that matter.
+    def try_parts(self, outputs: Any, targets: Any, why: str) -> None:
+        """Hold a loss that says no weight to be a mean over samples; call it where no network trains, as it may count.
+
+        Targets of classes are tried with each class, as one batch may have one alone. A loss that gives another value
+        each time, or takes no such batch, is left as it is. UnfitTask if it is none; why: what makes that matter.
         """
-        if self._was_tried:
-            return
-        self._was_tried = True
-        if self._kind or not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(targets)):
-            return
-        device, before = outputs.device, RandomState.now(outputs.device)
-        try:
+        if self.is_own and isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(targets):
             with torch.no_grad():
                 for pair in _tried(outputs.detach(), targets):
                     self._try(*pair, why)
-        finally:
-            before.set(device)
 
     def _try(self, outputs: Tensor, targets: Tensor, why: str) -> None:
-        before = torch.get_rng_state()
         try:
             function = copy.deepcopy(self.function)
             whole, weight = _number(self._job, function(outputs, targets, **self._given))
-            if weight or not torch.equal(before, torch.get_rng_state()):
+            if weight or _number(self._job, function(outputs, targets, **self._given))[0] != whole:
                 return
             rows = [_number(self._job, function(outputs[i : i + 1], targets[i : i + 1], **self._given))[0]
                     for i in range(len(targets))]  # fmt: skip

@@ -224,11 +224,12 @@ class SpecTask:
         self._remember(model, inputs, prepared)
         if hasattr(self._user, "loss"):
             return self._user.loss(model, (prepared, targets))
-        outputs = model(prepared)
-        loss = self._loss(outputs, targets)
-        if why := self._comes_in_parts:
-            self._loss.try_parts(outputs, targets, why)
-        return loss
+        return self._loss(model(prepared), targets)
+
+    @property
+    def loss_to_try(self) -> JobLoss | None:
+        """A person's loss whose batches come in parts: it is to be a mean over samples, or to say its weight."""
+        return self._loss if self._user is None and self._loss.is_own and self.comes_in_parts else None
 
     def loss_weight(self, batch: Batch) -> Weight | None:
         """What the loss of a batch as it arrives divides by, as far as the batch tells it."""
@@ -250,7 +251,7 @@ class SpecTask:
         return float(self._data.collate.arguments.get("target_value", IGNORED))  # type: ignore[arg-type]
 
     @property
-    def _comes_in_parts(self) -> str:
+    def comes_in_parts(self) -> str:
         """Why the loss of a batch is added up from parts; "" where it is not."""
         if (self.accumulate or 1) > 1:
             return f"accumulate: {self.accumulate}"

@@ -37,7 +37,7 @@ BOUNDED = {
 }  # fmt: skip
 """Waits of hosts that no device is in, in which function; the one module that calls it, and its words that bound it."""
 NO_WAITS = {
-    ("trainers.job.trainer", "turns[0].update.settle"): "settles where buckets lie",
+    ("trainers.job.trainer", "update.settle(layout"): "settles where buckets lie",
     ("trainers.job.trainer", "self.settle()\n        return self._losses"): "losses on the host, which are there",
     ("trainers.step.update", "filling.finish"): "begins sums",
     ("trainers.messages.device_channel", "meeting.join"): "naps between two looks",

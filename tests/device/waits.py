@@ -61,7 +61,7 @@ STEPS = (
     Mutant("nobody waits for the copies", MARK, "not event.query()", "False"),
     Mutant("a loss is read before it is there", LOSSES, "wait()\n        numbers", "numbers"),
     Mutant("a loss has no event", LOSSES, "mark(device)\n", "lambda: None\n"),
-    Mutant("a loss that is looked at is not waited for", LOSSES, "self.settle()\n        return", "return"),
+    Mutant("a loss that is looked at is not waited for", LOSSES, "self.settle()\n        return self", "return self"),
     Mutant("the event is on another stream", COPIES, "mark(self._device, self._side)", "mark(self._device)"),
     Mutant("the thread waits on another device", MARK, "select(device)\n", "pass\n"),
 )

@@ -97,7 +97,7 @@ def test_a_lane_s_tail_pads_the_job_that_needs_most(
     lane = book.lane(0, first, ["a", "b"], readers=(1, 3))
     assert lane.itinerary.tail == 2, "b's four virtual workers have 13 samples each"
     assert (lane.itinerary.length, lane.itinerary.held_out, lane.itinerary.first_epoch) == (SAMPLES, HELD_OUT, 1)
-    assert lane.readers == ((), (0, 1)), "ranks 1 and 3 are the first and the second of the second node"
+    assert lane.readers == {1: (0, 1)}, "ranks 1 and 3 are the first and the second of the second node"
 
 
 def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank]) -> None:

@@ -132,7 +132,8 @@ def test_commands_that_run_code_want_to_be_told(folder: Path, words: list[str]) 
 @pytest.mark.parametrize("words", NEEDING.values(), ids=NEEDING.keys())
 def test_told_so_they_run_it(folder: Path, words: list[str]) -> None:
     whole_run(folder)
-    more = ["--trainers", "2"] if words[0] == "replay" else []  # on ranks, which are told, too
+    whole = {"replay": ["--trainers", "2"], "extend": ["--accept-changes"]}  # on ranks, which are told, too
+    more = whole.get(words[0], [])
     trusting = called(folder, words, "--trust", *more)
     assert trusting.code == 0, trusting.output
     assert ran(folder)

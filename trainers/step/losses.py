@@ -58,8 +58,7 @@ class StepLosses(Sequence[float]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[float]: ...
     def __getitem__(self, index: int | slice) -> float | Sequence[float]:
-        self.settle()
-        return self._sums[index]
+        return self._settled._sums[index]
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -67,8 +66,12 @@ class StepLosses(Sequence[float]):
     @property
     def mean_of_first(self) -> float:
         """The mean loss of the first own worker's batch."""
+        return self._settled._first
+
+    @property
+    def _settled(self) -> StepLosses:
         self.settle()
-        return self._first
+        return self
 
 
 def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
