@@ -39,7 +39,7 @@ def weighted(outputs, targets): return nn.functional.cross_entropy(outputs, targ
 def told(outputs, targets): return weighted(outputs, targets), WEIGHTS[targets].sum()
 def plain(outputs, targets): return nn.functional.cross_entropy(outputs, targets)
 """
-SPEC = """
+HEAD = """
 name: losses
 data:
   tags: {train: "uneven:tags", held_out: {source: "uneven:tags", arguments: {train: false}}, collate: pad}
@@ -52,7 +52,11 @@ defaults:
   batch_size: 16
   virtual_workers: 2
   stop: {epochs: 2}
-jobs:
+resources: {trainers: 2, device: cpu}
+"""
+SPEC = (
+    HEAD
+    + """jobs:
   - {name: whole, loss: "uneven:told"}
   - {name: parts, loss: "uneven:told", accumulate: 8, evaluation_batch_size: 1}
   - {name: list, loss: {name: cross_entropy, arguments: {weight: [1, 20]}}, accumulate: 8, evaluation_batch_size: 7}
@@ -62,18 +66,21 @@ jobs:
   - {name: four-tags, model: {arguments: {each: true}}, data: tags, evaluation_batch_size: 4}
   - {name: parts-emptied, model: {arguments: {each: true}}, data: emptied, accumulate: 16, evaluation_batch_size: 1}
   - {name: whole-emptied, model: {arguments: {each: true}}, data: emptied, evaluation_batch_size: 96}
+  - {name: broadcast, model: "uneven:Column", loss: "torch.nn:MSELoss"}
+  - {name: infinite, model: "uneven:Infinite", virtual_workers: 1, batch_size: 96, stop: {epochs: 1}}
+"""
+)
+UNWEIGHED = (
+    HEAD
+    + """jobs:
   - {name: no-weight, loss: "uneven:weighted", accumulate: 8}
   - {name: no-weight-evaluated, loss: "uneven:weighted", evaluation_batch_size: 4}
   - {name: no-weight-tags, model: {arguments: {each: true}}, data: tags, loss: "uneven:plain", accumulate: 8}
   - {name: lengths, model: {arguments: {each: true}}, data: tags, loss: "uneven:plain", evaluation_batch_size: 1}
-  - {name: broadcast, model: "uneven:Column", loss: "torch.nn:MSELoss"}
-  - {name: infinite, model: "uneven:Infinite", virtual_workers: 1, batch_size: 96, stop: {epochs: 1}}
-resources: {trainers: 2, device: cpu}
 """
-REFUSED = {
-    "no-weight": "(mean, weight)", "no-weight-evaluated": "(mean, weight)", "no-weight-tags": "(mean, weight)",
-    "lengths": "(mean, weight)", "broadcast": "pair every output", "infinite": "NaN or infinite",
-}  # fmt: skip
+)
+AT_THE_START = ("no-weight", "no-weight-evaluated", "no-weight-tags", "lengths")
+FAILED = {"broadcast": "pair every output", "infinite": "NaN or infinite"}
 
 
 def bars() -> list[Bar]:
@@ -154,7 +161,8 @@ def scripted(cases: Sequence[Case]) -> list[dict[str, Tensor]]:
 
 def run_bars() -> list[Bar]:
     """What a run of networks says, whose losses do and do not tell what they divide by."""
-    with Folder({"uneven.py": MODULE, "losses.yaml": SPEC}) as folder:
+    with Folder({"uneven.py": MODULE, "losses.yaml": SPEC, "unweighed.yaml": UNWEIGHED}) as folder:
+        code, said = folder.fleet("run", "unweighed.yaml", "--out", "u")
         jobs = folder.run("losses.yaml", "r")
         equal = {
             name: folder.fleet("replay", "r", name, "--ddp")[0] for name in ("parts", "parts-tags", "parts-emptied")
@@ -163,7 +171,10 @@ def run_bars() -> list[Bar]:
         ("class weights", ("whole", "parts", "list", "class")), ("padded", ("whole-tags", "parts-tags", "four-tags")),
         ("some samples without targets", ("whole-emptied", "parts-emptied")),
     )]  # fmt: skip
-    for name, told in REFUSED.items():
+    for name in AT_THE_START:
+        is_told = code == 2 and f"job {name}: the loss of a batch" in said and "return (mean, weight)" in said
+        found.append(bar(f"{name}: refused at the start, with the mend", float(is_told), "1", is_told))
+    for name, told in FAILED.items():
         is_told = jobs[name]["status"] == "failed" and told in str(jobs[name]["error"])
         found.append(bar(f"{name}: refused, with the mend", float(is_told), "1", is_told))
     for name, code in equal.items():

@@ -98,7 +98,7 @@ def _of_job(
         try:
             loss.try_parts(*tried.whole, task.comes_in_parts)
         except UnfitTask as error:
-            rule, _, mend = str(error).partition(". ")
+            rule, _, mend = str(error).partition(". So ")
             value = job.loss.name if job.loss else None
             yield runtime.spec.origins.problem(("jobs", position, "loss"), value, rule, mend=mend)
     one_batch = data.held_out <= evaluation_batch_of(task, job.global_batch)
