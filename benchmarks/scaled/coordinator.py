@@ -57,7 +57,7 @@ def event_costs(networks: int, devices: int, name: str) -> EventCosts:
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
         journal = Journal(Path(folder) / "journal.jsonl", clock)
         ledger = Ledger(cluster, [JobRecord.of(job, "data/0") for job in jobs], seed=0)
-        ranks = _PlayedRanks(clock)
+        ranks = PlayedRanks(clock)
         books = Bookkeeper(ledger, journal)
         coordinator = Coordinator(policy(name), ranks, books, Outside(), silence=3600.0, poll=math.inf)
         begin = thread_time()
@@ -89,7 +89,7 @@ class _Clock:
         return self.now
 
 
-class _PlayedRanks:
+class PlayedRanks:
     """Plays the ranks that train: says what they would, and takes the time until the coordinator asks again."""
 
     def __init__(self, clock: _Clock) -> None:
@@ -122,7 +122,7 @@ class _PlayedRanks:
         if self._stopped:
             return self._stopped.popleft()
         if self._events is None:
-            self.began, self._events = thread_time(), self._said()
+            self.began, self._events = thread_time(), self.said()
         self._kind, event = next(self._events, ("", None))
         if event is None:
             raise _AllMeasured
@@ -130,7 +130,7 @@ class _PlayedRanks:
         self._since = thread_time()
         return event
 
-    def _said(self) -> Iterator[tuple[str, Event]]:
+    def said(self) -> Iterator[tuple[str, Event]]:
         names = list(self._running)[:MEASURED]
         metrics = {"loss": 1.0, "accuracy": 0.5}
         for job in names:

@@ -99,6 +99,9 @@ def _of_job(
             loss.try_parts(*tried.whole, task.comes_in_parts)
         except UnfitTask as error:
             rule, _, mend = str(error).partition(". So ")
+            rule += "; " + " and ".join(
+                f"{what} are {_shape(each)}" for what, each in zip(("outputs", "targets"), tried.whole)
+            )
             value = job.loss.name if job.loss else None
             yield runtime.spec.origins.problem(("jobs", position, "loss"), value, rule, mend=mend)
     one_batch = data.held_out <= evaluation_batch_of(task, job.global_batch)
