@@ -13,9 +13,9 @@ from fleet.commands.one_job.last_words import LastWords, tell_all
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WORDS_SECONDS = 20.0
+WORDS_SECONDS = 10.0
 """In which rank 0 has the words of all that are not held up."""
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 20.0
 """In which rank 0 has told them; it may train yet, and another rank then tells its words itself."""
 _WORDS, _ANSWER = 11, 12  # tags that no group has
 _POLL_SECONDS = 0.002
