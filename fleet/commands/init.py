@@ -102,8 +102,9 @@ def _told(spec: dict[str, Any]) -> Iterator[str]:
     for job in spec["jobs"]:
         for key in ("model", "task", "optimizer", "schedule", "loss"):
             if key in job:
-                named = job[key] if isinstance(job[key], dict) else {"name": job[key], "arguments": {}}
-                yield f"{job['name']}: {key}: {_call(named['name'], named['arguments'])}"
+                named = job[key] if isinstance(job[key], dict) else {"name": job[key]}
+                each = " each epoch" if named.get("each") == "epoch" else ""
+                yield f"{job['name']}: {key}: {_call(named['name'], named.get('arguments', {}))}{each}"
 
 
 def _call(name: str, arguments: dict[str, Any]) -> str:

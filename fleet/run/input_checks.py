@@ -14,7 +14,7 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.last_batches import last_batch_problems
 from fleet.run.lending_checks import check_lending, lending_problems
 from fleet.run.memory_checks import Room, memory_problem
-from fleet.run.metric_trial import metric_problems
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
@@ -23,18 +23,17 @@ from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
 from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order
 from fleet.spec.search_checks import most_workers
-from preprocess import Dataset
 from trainers.device.device_room import share_of
 
 
-def check_input(runtime: Runtime, cluster: ClusterMap, datasets: Mapping[str, Dataset]) -> dict[str, Size]:
+def check_input(runtime: Runtime, cluster: ClusterMap, trials: BatchTrials) -> dict[str, Size]:
     """Check the spec against its data and the machine; returns the jobs' sizes.
 
     Raises:
         SpecError, BadInput: with all that is wrong with the spec, or the first thing that the machine cannot carry.
     """
     spec = runtime.spec
-    check_against_data(runtime, datasets)
+    check_against_data(runtime, trials)
     _check_trainers(spec, cluster)
     check_minimum(runtime, cluster)
     check_lending(runtime, cluster)
@@ -45,13 +44,13 @@ def check_input(runtime: Runtime, cluster: ClusterMap, datasets: Mapping[str, Da
     return sizes
 
 
-def check_against_data(runtime: Runtime, datasets: Mapping[str, Dataset]) -> None:
-    """Check the spec with its data, which are open; SpecError with all that is wrong."""
+def check_against_data(runtime: Runtime, trials: BatchTrials) -> None:
+    """Check the spec with its data, which are open, and try metrics and losses; SpecError with all that is wrong."""
     problems = (
         *check(runtime.spec, lengths_of(runtime)), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
         *lending_problems(runtime),
     )  # fmt: skip
-    problems = problems or tuple(last_batch_problems(runtime)) or tuple(metric_problems(runtime, datasets))
+    problems = problems or tuple(last_batch_problems(runtime)) or tuple(trials.problems(runtime))
     if problems:
         raise SpecError(in_order(problems))
 

@@ -1,4 +1,4 @@
-"""Whether a job's metrics can be measured: tried on real held-out samples before anything is trained.
+"""Whether a job's metrics can be measured and its loss weighed: tried on real samples before anything is trained.
 
 Shapes that do not go together are told then, and not after an epoch. A metric is also measured of the same samples in
 one batch and in two: one that comes out otherwise is no mean over samples, or keeps what it has seen, and its value
@@ -24,6 +24,8 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job, Problem, ReferenceProblem, SpecTask
 from fleet.spec.data_keys import data_key
 from fleet.spec.job_checks import kept_random_state
+from fleet.spec.losses import JobLoss
+from fleet.spec.problem import Path
 from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.samples.ragged import places_in
 from trainers.repeatable.no_exit import no_exit
@@ -60,60 +62,93 @@ class _Tried:
     real: bool
 
 
-def metric_problems(runtime: Runtime, datasets: Mapping[str, Dataset]) -> Iterator[Problem]:
-    """What is wrong with the metrics of the jobs, each kind of job tried once."""
-    seen: set[str] = set()
-    samples: dict[str, _Samples | None] = {}  # by data key, made once
-    for position, job in enumerate(runtime.spec.jobs):
-        told = job.model_dump(mode="json", include=_TOLD)
-        key = json.dumps([told, data_key(job)], sort_keys=True)
-        if runtime.rehearsal is None and key not in seen and data_key(job) in datasets:
-            seen.add(key)
+class BatchTrials:
+    """Tries metrics and losses on some samples of each data set, once for each kind of job.
+
+    Args:
+        datasets: by data key, as they are open here.
+    """
+
+    def __init__(self, datasets: Mapping[str, Dataset]) -> None:
+        self._datasets = datasets
+        self._samples: dict[str, _Samples | None] = {}  # by data key, made once
+        self._faults: dict[str, list[_Fault]] = {}  # by kind of job
+
+    def problems(self, runtime: Runtime) -> Iterator[Problem]:
+        """What is wrong with the jobs of the spec, of a search with its first trial; of each kind of job once."""
+        for position, job in enumerate(runtime.spec.jobs):
+            if (kind := _kind(job)) not in self._faults:
+                yield from self._told(runtime, job, position, kind)
+
+    def newcomer_problems(self, runtime: Runtime, job: Job) -> Iterator[Problem]:
+        """What is wrong with a job that comes while others train, such as a later trial: it alone is refused then.
+
+        It is tried with the samples that were made at the start, as preprocessors read the data meanwhile. Of jobs that
+        differ in their networks' arguments alone, as the trials of a search do, one is tried.
+        """
+        if data_key(job) in self._samples:
+            yield from self._told(runtime, job, len(runtime.spec.jobs) - 1, _kind_by_names(job))
+
+    def _told(self, runtime: Runtime, job: Job, position: int, kind: str) -> Iterator[Problem]:
+        if runtime.rehearsal is not None or data_key(job) not in self._datasets:
+            return
+        if kind not in self._faults:
             with kept_random_state(), settings_kept(), no_exit(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = list(_of_job(runtime, datasets[data_key(job)], samples, position, job))
-            yield from found
+                self._faults[kind] = self._faults[_kind_by_names(job)] = list(self._tried(runtime, job))
+        for at, value, rule, mend in self._faults[kind]:
+            yield runtime.spec.origins.problem(("jobs", position, *at), value, rule, mend=mend)
+
+    def _tried(self, runtime: Runtime, job: Job) -> Iterator[_Fault]:
+        data = self._datasets[data_key(job)]
+        try:
+            task = runtime.task(job.name)
+            asked = dict(task.metric_objects) if job.task is None or isinstance(task.own_metrics, Mapping) else {}
+            loss = task.loss_to_try
+            if (asked or loss) and data_key(job) not in self._samples:
+                self._samples[data_key(job)] = _samples(data, job)
+            made = self._samples[data_key(job)] if asked and data.held_out or loss else None
+            tried = None if made is None else _tried(task, data, made)
+        except ReferenceProblem:
+            raise
+        except (Exception, SystemExit):  # the user's code: the run tells of it where it trains
+            return
+        if tried is None:
+            return
+        if loss is not None:
+            yield from _of_loss(loss, task.comes_in_parts, tried, job)
+        one_batch = data.held_out <= evaluation_batch_of(task, job.global_batch)
+        for number, (name, metric) in enumerate(asked.items() if data.held_out else ()):
+            found = _problem_of(metric, tried, one_batch)
+            if found is not None:
+                at = ("metrics", number) if job.task is None else ("task", "name")
+                value = name if job.task is not None else _written(job, number)
+                yield at, value, f"metric {name}: {found[0]}", found[1]
 
 
+_Fault = tuple[Path, Any, str, str]
+"""Where in a job, the value, the rule, the mend."""
 _TOLD = {"model", "task", "loss", "metrics", "evaluation_batch_size", "accumulate", "batch"}
 """Keys of a job by which it is another kind."""
 
 
-def _of_job(
-    runtime: Runtime, data: Dataset, known: dict[str, _Samples | None], position: int, job: Job
-) -> Iterator[Problem]:
+def _kind(job: Job) -> str:
+    return json.dumps([job.model_dump(mode="json", include=_TOLD), data_key(job)], sort_keys=True)
+
+
+def _kind_by_names(job: Job) -> str:
+    """The kind of a job without the arguments of its network."""
+    told = job.model_dump(mode="json", include=_TOLD - {"model"})
+    return json.dumps([job.model and job.model.name, told, data_key(job)], sort_keys=True)
+
+
+def _of_loss(loss: JobLoss, why: str, tried: _Tried, job: Job) -> Iterator[_Fault]:
     try:
-        task = runtime.task(job.name)
-        asked = dict(task.metric_objects) if job.task is None or isinstance(task.own_metrics, Mapping) else {}
-        loss = task.loss_to_try
-        if (asked or loss) and data_key(job) not in known:
-            known[data_key(job)] = _samples(data, job)
-        made = known[data_key(job)] if asked and data.held_out or loss else None
-        tried = None if made is None else _tried(task, data, made)
-    except ReferenceProblem:
-        raise
-    except (Exception, SystemExit):  # the user's code: the run tells of it where it trains
-        return
-    if loss is not None and tried is not None:
-        try:
-            loss.try_parts(*tried.whole, task.comes_in_parts)
-        except UnfitTask as error:
-            rule, _, mend = str(error).partition(". So ")
-            rule += "; " + " and ".join(
-                f"{what} are {_shape(each)}" for what, each in zip(("outputs", "targets"), tried.whole)
-            )
-            value = job.loss.name if job.loss else None
-            yield runtime.spec.origins.problem(("jobs", position, "loss"), value, rule, mend=mend)
-    one_batch = data.held_out <= evaluation_batch_of(task, job.global_batch)
-    for number, (name, metric) in enumerate(asked.items() if tried is not None and data.held_out else ()):
-        assert tried is not None
-        found = _problem_of(metric, tried, one_batch)
-        if found is not None:
-            at = ("metrics", number) if job.task is None else ("task", "name")
-            value = name if job.task is not None else _written(job, number)
-            yield runtime.spec.origins.problem(
-                ("jobs", position, *at), value, f"metric {name}: {found[0]}", mend=found[1]
-            )
+        loss.try_parts(*tried.whole, why)
+    except UnfitTask as error:
+        rule, _, mend = str(error).partition(". So ")
+        shapes = " and ".join(f"{what} are {_shape(each)}" for what, each in zip(("outputs", "targets"), tried.whole))
+        yield ("loss",), job.loss.name if job.loss else None, f"{rule}; {shapes}", mend
 
 
 def _written(job: Job, number: int) -> Any:

@@ -16,6 +16,7 @@ from fleet.run.expected_jobs import ExpectedJob, expected_jobs
 from fleet.run.input_checks import check_against_data, check_minimum, least_size
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.lending_checks import check_lending, lending_of
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
@@ -114,7 +115,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
     with at_home(spec.folder):
         datasets = open_datasets(spec)
         runtime = Runtime(spec, facts_of(datasets))
-        check_against_data(runtime, datasets)
+        check_against_data(runtime, BatchTrials(datasets))
         members = 1 if device == "cpu" else asked.members_per_device
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)

@@ -10,11 +10,19 @@ from fleet.spec.trial_job import trial_job
 
 
 def corner_jobs(spec: EnsembleSpec) -> list[Job]:
-    """Trials with the ends of what a search's values can be, as far as these make jobs; none without a search."""
-    found = []
+    """Trials with the ends of what a search's values can be, as far as these make jobs; none without a search.
+
+    Each has a name of its own, though the search would call some of them alike.
+    """
+    found: list[Job] = []
+    names = {job.name for job in spec.jobs}
     for values in corners(spec.search.over) if spec.search is not None else ():
         try:
-            found.append(trial_job(spec, 0, values))
+            job = trial_job(spec, 0, values)
         except SpecError:
             continue  # a trial with such values fails
+        if job.name in names:
+            job = job.model_copy(update={"name": f"{job.name} ({len(found)})"})
+        names.add(job.name)
+        found.append(job)
     return found

@@ -30,6 +30,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     _ACCUMULATED: ("accumulation_steps", "gradient_accumulation_steps", "accumulate_grad_batches"),
 }
 _IN_JOB = {word: mend for mend, words in _WORDS.items() for word in words}
+_RANGES = {"normal": "uniform", "log_normal": "log_uniform", "lognormal": "log_uniform"}
+"""Distributions without ends -> the one that a search draws from instead."""
 _IN_RUN = ("policy", "resources", "checkpoints", "determinism")
 _OF_JOBS = (
     "model", "task", "optimizer", "schedule", "loss", "metrics", "batch_size", "virtual_workers", "stop", "autocast",
@@ -46,6 +48,8 @@ def said_elsewhere(word: object, value: object, known: Collection[str]) -> str |
     name = str(word).lower().replace("-", "_")
     told = f"{value}" if len(f"{value}") <= _SHOWN else "..."
     mend = _IN_JOB[name].format(word=name, value=told) if name in _IN_JOB else None
+    if "log_uniform" in known and name in _RANGES:
+        return f"a search draws from a range: write {_RANGES[name]}: [low, high]"
     if "virtual_workers" in known:
         return _OF_RUN if name in _IN_RUN else mend
     if "jobs" in known and (mend is not None or name in _OF_JOBS):

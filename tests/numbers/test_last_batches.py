@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.run.input_checks import check_against_data
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.spec import EnsembleSpec, SpecError
 from trainers.task.task import drops_last
@@ -37,7 +38,7 @@ def _runtime(search: dict[str, Any] | None = None, **keys: Any) -> Runtime:
 )
 def test_one_sample_before_batch_norm_is_refused_with_the_mend(keys: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=r"97 samples in batches.*more than 1 value per channel") as caught:
-        check_against_data(_runtime(**keys), {})
+        check_against_data(_runtime(**keys), BatchTrials({}))
     assert "drop_last: true" in str(caught.value)
 
 
@@ -52,7 +53,7 @@ def test_one_sample_before_batch_norm_is_refused_with_the_mend(keys: dict[str, A
     ],
 )
 def test_what_a_network_can_take_is_not_refused(keys: dict[str, Any]) -> None:
-    check_against_data(_runtime(**keys), {})
+    check_against_data(_runtime(**keys), BatchTrials({}))
 
 
 def test_an_epoch_counts_what_is_trained_on() -> None:
@@ -86,4 +87,4 @@ def test_weighed_samples_have_no_part() -> None:
     }  # fmt: skip
     spec = EnsembleSpec.from_mapping(values)
     with pytest.raises(SpecError, match="never a part of them"):
-        check_against_data(Runtime(spec, facts_of(open_datasets(spec))), {})
+        check_against_data(Runtime(spec, facts_of(open_datasets(spec))), BatchTrials({}))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.numbered import measured_networks as own
-from fleet.run.metric_trial import metric_problems
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.ranks.runtime import Rehearsal, Runtime, facts_of, open_datasets
 from fleet.spec import EnsembleSpec, Problem, SpecTask
 
@@ -25,6 +25,12 @@ def no_pair(outputs, targets): return 0.5
 def counts_padding(outputs, targets):
     return float((outputs.argmax(1) == targets).sum()), float(targets.numel())
 def error(outputs, targets): return float((outputs.argmax(1) != targets).sum()), float(len(targets))
+def weighted(outputs, targets): return nn.functional.cross_entropy(outputs, targets, weight=torch.tensor([1.0, 20.0]))
+CALLS = 0
+def counting(outputs, targets):
+    global CALLS
+    CALLS += 1
+    return weighted(outputs, targets) * CALLS
 class OfMeans(torchmetrics.Metric):
     full_state_update = False
     def __init__(self):
@@ -75,7 +81,7 @@ def runtime(*jobs: dict[str, Any]) -> Runtime:
 
 def problems(*jobs: dict[str, Any]) -> list[Problem]:
     made = runtime(*jobs)
-    return list(metric_problems(made, open_datasets(made.spec)))
+    return list(BatchTrials(open_datasets(made.spec)).problems(made))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +142,31 @@ def test_a_trial_draws_nothing_and_each_kind_of_job_is_tried_once(monkeypatch: p
 
     monkeypatch.setattr(Runtime, "task", asks)
     datasets = open_datasets(made.spec)
-    found = list(metric_problems(made, datasets))
+    found = list(BatchTrials(datasets).problems(made))
     assert [problem.path for problem in found] == ["jobs[2].metrics[0]"] and asked == ["j0", "j2"]
     assert torch.equal(torch.random.get_rng_state(), before)
     rehearsed = Runtime(made.spec, made.facts, Rehearsal(1.0))
-    assert not list(metric_problems(rehearsed, datasets))
+    assert not list(BatchTrials(datasets).problems(rehearsed))
+
+
+@pytest.mark.parametrize("keys", [{}, {"accumulate": 8, "evaluation_batch_size": 61}])
+def test_a_loss_that_is_no_mean_over_samples_and_says_no_weight_is_refused(keys: dict[str, Any]) -> None:
+    (found,) = problems({"loss": "tried_more:weighted", **keys})
+    assert found.path == "jobs[0].loss" and "no mean over samples" in found.rule
+    assert found.mend is not None and found.mend.startswith("let the loss return (mean, weight)")
+
+
+def test_where_a_loss_is_asked_for_one_batch_alone_it_may_be_anything() -> None:
+    assert not problems({"loss": "tried_more:weighted", "evaluation_batch_size": 61})
+    assert not problems({"loss": "tried_more:counting"}), "another value each time tells nothing"
+
+
+def test_a_job_that_comes_later_is_told_as_often_as_it_is_offered() -> None:
+    made = runtime({"metrics": ["accuracy"]})
+    trials = BatchTrials(open_datasets(made.spec))
+    assert not list(trials.problems(made))
+    job = made.spec.jobs[0].model_copy(update={"name": "later"})
+    weighted = job.model_validate({**job.model_dump(mode="json"), "loss": "tried_more:weighted"})
+    for _ in range(2):
+        assert not list(trials.newcomer_problems(made.with_job(job), job))
+        assert [each.path for each in trials.newcomer_problems(made.with_job(weighted), weighted)] == ["jobs[1].loss"]

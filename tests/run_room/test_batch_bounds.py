@@ -13,6 +13,7 @@ from fleet.profiling.sizing import size_of
 from fleet.run.batch_bounds import BatchBound, BatchBounds
 from fleet.run.input_checks import check_input, grown_size, rooms_of
 from fleet.run.lanes import ring_plan
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.ranks.runtime import Runtime
 from tests.run_room.conftest import SAMPLES
 
@@ -20,7 +21,7 @@ WIDE = {"name": "trainers.zoo:MLP", "arguments": {"inputs": 48, "widths": [200, 
 
 
 def bounds(runtime: Runtime, cluster: ClusterMap) -> BatchBounds:
-    sizes = check_input(runtime, cluster, {})
+    sizes = check_input(runtime, cluster, BatchTrials({}))
     return BatchBounds(runtime, cluster, rooms_of(runtime.spec, cluster), sizes)
 
 
@@ -60,7 +61,7 @@ def test_memory_bounds_it_at_what_the_check_of_memory_lets_pass(
         return sized.cpu_bytes(2) if device_bytes is None else sized.device_bytes(2)
 
     assert needs(found.size) <= 40 << 20 < needs(found.size + 2), "a trainer's share of the host, or the device"
-    check_input(made.with_batch("net", found.size), machine, {})
+    check_input(made.with_batch("net", found.size), machine, BatchTrials({}))
 
 
 def test_shared_memory_bounds_it(runtime: Callable[..., Runtime], cluster: Callable[..., ClusterMap]) -> None:

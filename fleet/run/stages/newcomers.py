@@ -173,6 +173,8 @@ class Newcomers:
         self._check_part(runtime, job, key)
         for problem in direction_problems(runtime.spec, (), job) if runtime.rehearsal is None else ():
             raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
+        for problem in self._opened.ready.trials.newcomer_problems(runtime, job):
+            raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
         needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:
             raise BadInput(

@@ -9,6 +9,7 @@ from fleet.machine.standard_error import tell
 from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
+from fleet.run.metric_trial import BatchTrials
 from fleet.run.opening.extended_spec import extensions
 from fleet.run.opening.fingerprints import Found, check_unchanged
 from fleet.run.options import RunOptions
@@ -33,6 +34,7 @@ class Ready:
         sizes: by the names of the jobs; those of newcomers are added.
         known: by kind of device, "" where all are alike, the rates that need not be measured.
         prints: what is to be written down of data and code.
+        trials: have tried metrics and losses, and try those of newcomers.
     """
 
     rank: Rank
@@ -41,6 +43,7 @@ class Ready:
     sizes: dict[str, Size]
     known: Mapping[str, KnownRates]
     prints: Found
+    trials: BatchTrials
 
 
 def make_ready(rank: Rank, options: RunOptions) -> Ready:
@@ -51,7 +54,8 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
         OvertakenError: another run has written there while this one started.
     """
     directory = rank.directory
-    sizes = check_input(rank.runtime, rank.cluster, rank.datasets)
+    trials = BatchTrials(rank.datasets)
+    sizes = check_input(rank.runtime, rank.cluster, trials)
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
     if options.profile is None:  # a profile may be of a part of the jobs
         _see_all_jobs(rank)
@@ -70,7 +74,7 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
     }
     for each in known.values():
         each.of_all()
-    return Ready(rank, options, directory, sizes, known, prints)
+    return Ready(rank, options, directory, sizes, known, prints, trials)
 
 
 def _see_all_jobs(rank: Rank) -> None:

@@ -43,8 +43,7 @@ def test_a_script_with_functions_and_options(digits: Begun) -> None:
     job, spec = digits.job, digits.spec
     assert job.model.name == "digits_cnn:Net" and job.loss.name == "nll_loss" and job.metrics == ("accuracy",)
     assert job.optimizer.name == "Adadelta" and job.optimizer.arguments == {"lr": 0.5}
-    # 400 samples in batches of 64 are 7 steps; the script's own steps are epochs
-    assert job.schedule.name == "StepLR" and job.schedule.arguments == {"step_size": 7, "gamma": 0.7}
+    assert job.schedule.model_dump() == {"name": "StepLR", "each": "epoch", "arguments": {"step_size": 1, "gamma": 0.7}}
     assert (job.batch_size, job.evaluation_batch_size, job.stop.epochs, spec.seed) == (64, 1000, 6, 1)
     assert "from digits_cnn import Digits, Normalize" in digits.parts
     assert "Digits(root='data', transform=Normalize(mean=0.37, std=0.24))" in digits.parts
@@ -54,7 +53,8 @@ def test_a_script_with_functions_and_options(digits: Begun) -> None:
 
 def test_a_script_without_functions_is_not_imported_by_its_spec(flat: Begun) -> None:
     job, spec = flat.job, flat.spec
-    assert job.model.name == "flat_parts:NeuralNetwork" and job.schedule.name == "flat_parts:schedule"
+    assert job.model.name == "flat_parts:NeuralNetwork"
+    assert job.schedule.model_dump() == {"name": "CosineAnnealingLR", "each": "epoch", "arguments": {"T_max": 5}}
     assert job.loss.name == "cross_entropy" and job.loss.arguments == {"label_smoothing": 0.1}
     assert job.optimizer.arguments == {"lr": 0.01, "weight_decay": 0.05}
     assert (job.batch_size, job.stop.epochs, spec.seed) == (32, 5, 7)
@@ -79,21 +79,3 @@ def test_their_specs_run(digits: Begun, flat: Begun, distributed: Begun) -> None
     assert trained(digits)["metrics"]["accuracy"] > 0.5
     assert trained(flat)["metrics"]["accuracy"] > 0.5
     assert trained(distributed)["status"] == "done"
-
-
-def test_a_schedule_by_epochs_has_the_scripts_rates(flat: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.syspath_prepend(str(flat.file.parent))
-    parts = __import__("flat_parts")
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer, plain = torch.optim.SGD([weight], lr=0.01), torch.optim.SGD([weight], lr=0.01)
-    by_step, by_epoch = parts.schedule(optimizer), torch.optim.lr_scheduler.CosineAnnealingLR(plain, T_max=5)
-    for _ in range(5):
-        for _ in range(13):  # 400 samples in batches of 32
-            assert optimizer.param_groups[0]["lr"] == pytest.approx(plain.param_groups[0]["lr"])
-            optimizer.step()
-            by_step.step()
-        plain.step()
-        by_epoch.step()
-    del sys.modules["flat_parts"]
