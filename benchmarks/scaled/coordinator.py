@@ -1,145 +1,225 @@
-"""CPU of rank 0 for each kind of event, with many networks on as many devices: real coordinator, books and journal."""
+"""What each kind of event costs rank 0 with many networks: all of it is real but for the ranks, which are played.
+
+Real are the coordinator, the executor, the channel to ranks, lanes, mailbox, books, journal and policy. There is no
+torch, no sample and no second process.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 import tempfile
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from subprocess import run
 from time import thread_time
+from types import SimpleNamespace
+from typing import Any, cast
 
-from fleet.coordination.bookkeeper import Bookkeeper
+import psutil
+
+from benchmarks.scaled.played_ranks import EPOCHS, PER_NODE, PlayedRanks, cluster_of, written
+from fleet.coordination.awaited_epochs import AwaitedEpochs
+from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.crew import Crew
+from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.kept_epochs import KeptEpochs
+from fleet.coordination.lane_mates import LaneMates
 from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded
-from fleet.run_directory.journal import Journal
+from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
+from fleet.machine.signals import StopFlag
+from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.ranks.runtime import DataFacts, Runtime
+from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
+from fleet.spec import EnsembleSpec
+from fleet.spec.data_keys import data_key
+from preprocess import SampleLayout
 
-PER_NODE = 8
 MEASURED = 200
-"""Events of a kind that are measured, one by one."""
-ENDS = 25
-SECONDS_A_MESSAGE = 0.001
+"""Messages of a kind that are measured, one by one."""
+RARE = 25
+"""Ends, arrivals and losses that are."""
+_LATER = 1e6
+"""When the first of those networks comes that come while others train."""
 
 
 @dataclass(frozen=True)
 class EventCosts:
-    """Milliseconds of rank 0's CPU: medians over events of a kind, in a run whose networks all train.
+    """Rank 0's work for a run whose networks all train.
 
     Attributes:
-        starting: seconds until all train.
-        step, epoch, checkpoint: a message of a step, the end of an epoch, a checkpoint that was written.
-        end: the end of a network, with the plan that follows and the start of the network that waited.
+        networks, nodes: how many train at once, and where.
+        starting: seconds of CPU until all train.
+        sent, megabytes: messages of rank 0 until then.
+        milliseconds: medians of CPU by kind of event: "step", "epoch", "checkpoint": a message of a master; "end": of a
+            network, with the plan and the start of another one; "arrival": of one that has to wait, with the plan;
+            "loss": of a trainer.
+        stopping: seconds of CPU until all have left after a signal.
+        resuming: seconds of CPU in which the next session reads the books from the journal.
+        mebibytes: by which the process has grown, with the spec of all networks.
     """
 
     networks: int
+    nodes: int
     starting: float
-    step: float
-    epoch: float
-    checkpoint: float
-    end: float
+    sent: int
+    megabytes: float
+    milliseconds: Mapping[str, float]
+    stopping: float
+    resuming: float
+    mebibytes: float
 
 
-def event_costs(networks: int, devices: int, name: str) -> EventCosts:
-    """Coordinate so many networks on so many devices under a policy; 2 ENDS further ones wait where devices are few."""
-    clock = _Clock()
-    jobs = [_job(number) for number in range(networks)]
-    cluster = Cluster((PER_NODE,) * (devices // PER_NODE))
+def measured_apart(networks: int, name: str) -> EventCosts:
+    """The costs with so many networks on as many devices under a policy, from a process of its own."""
+    words = [sys.executable, "-m", "benchmarks.scaled.coordinator", str(networks), name]
+    done = run(words, capture_output=True, text=True, timeout=1800)
+    if done.returncode:
+        raise RuntimeError(f"the run with {networks} networks failed: {done.stderr[-2000:]}")
+    return EventCosts(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def event_costs(networks: int, name: str) -> EventCosts:
+    """Coordinate so many networks on as many devices under a policy, and others that wait and come."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    played = _Run(networks, name)
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
-        journal = Journal(Path(folder) / "journal.jsonl", clock)
-        ledger = Ledger(cluster, [JobRecord.of(job, "data/0") for job in jobs], seed=0)
-        ranks = PlayedRanks(clock)
-        books = Bookkeeper(ledger, journal)
-        coordinator = Coordinator(policy(name), ranks, books, Outside(), silence=3600.0, poll=math.inf)
+        path = Path(folder) / "journal.jsonl"
+        ranks = played.coordinated(path)
+        grown = process.memory_info().rss - before
         begin = thread_time()
-        try:
-            coordinator.run()
-        except _AllMeasured:
-            pass
-        finally:
-            journal.close()
-    costs = {kind: 1e3 * median(seconds) for kind, seconds in ranks.seconds.items()}
+        recall(played.ledger(), read_journal(path))
+        resuming = thread_time() - begin
+    spent = ranks.seconds
     return EventCosts(
-        networks, ranks.began - begin, costs["step"], costs["epoch"], costs["checkpoint"], costs["end"]
-    )  # fmt: skip
+        networks,
+        networks // PER_NODE,
+        sum(spent.pop("start")),
+        ranks.sent,
+        ranks.bytes / 1e6,
+        {kind: 1e3 * median(spent[kind]) for kind in ("step", "epoch", "checkpoint", "end", "arrival", "loss")},
+        sum(spent["stop"]),
+        resuming,
+        grown / 2**20,
+    )
 
 
-def _job(number: int) -> JobState:
-    curve = RateCurve({1: 10.0, 2: 18.0, 4: 30.0}, per_node=PER_NODE)
-    return JobState(f"net-{number:05}", curve, 4, remaining=30_000.0 + number, epoch=1000.0)
+class _Run:
+    """One run with its clock, its jobs and what happens to them."""
 
+    def __init__(self, networks: int, name: str) -> None:
+        self.now = 0.0
+        self._name, self._networks = name, networks
+        self._stop, self._lost = StopFlag(), set[int]()
+        self._cluster = cluster_of(networks // PER_NODE)
+        jobs = [{"name": f"net-{number:05}", "seed": number} for number in range(networks + 2 * RARE)]
+        spec = EnsembleSpec.from_mapping({**_SPEC, "jobs": jobs})
+        self._key = data_key(spec.jobs[0])
+        self._runtime = Runtime(spec, {self._key: DataFacts(60_000, 10_000, SampleLayout((224, 224, 3), "uint8"))})
 
-class _AllMeasured(Exception):
-    """All events have been."""
+    def ledger(self) -> Ledger:
+        """The books of the run before it begins."""
+        cluster = Cluster((PER_NODE,) * len(self._cluster.nodes))
+        return Ledger(cluster, list(map(self._record, range(len(self._runtime.spec.jobs)))), seed=0)
 
+    def _record(self, number: int) -> JobRecord:
+        job = self._runtime.spec.jobs[number]
+        curve = RateCurve({1: 9.0}, per_node=PER_NODE)
+        comes = _LATER * max(0, number - self._networks - RARE + 1)
+        state = JobState(
+            job.name, curve, 4, arrival=comes, remaining=EPOCHS * 60_000.0 + number, epoch=60_000.0, data=self._key
+        )
+        return replace(JobRecord.of(state, f"{self._key}/{job.order_seed}"), guessed=True)
 
-class _Clock:
-    now = 0.0
+    def coordinated(self, path: Path) -> PlayedRanks:
+        """Coordinate the run until a signal stops it."""
+        ledger, ranks = self.ledger(), PlayedRanks(self._said)
+        journal = Journal(path, lambda: self.now)
+        books = Bookkeeper(ledger, journal)
+        rank = cast(Any, SimpleNamespace(runtime=self._runtime, cluster=self._cluster))
+        ring = ring_plan(self._runtime, len(self._cluster.trainers), len(self._cluster.preprocessors))
+        crew = Crew(
+            Mailbox(cast(Any, ranks), TO_COORDINATOR), self._cluster, lambda: None, lambda: frozenset(self._lost)
+        )
+        awaited = AwaitedEpochs(ledger, searches=False)
+        lanes = OpenLanes(
+            crew, LaneBook(rank, ring, awaited.first), ring.lanes, LaneMates(ledger), KeptEpochs(crew, awaited)
+        )
+        tags = iter(range(1000, sys.maxsize))
+        energy = EnergyShares((), lambda ranks: None, books)
+        executor = LiveExecutor(crew, lanes, lambda: next(tags), self._stop, lambda skipped: None, (1, 1, 1.0), energy)
+        around = _Around(self._stop)
+        Coordinator(policy(self._name), executor, books, around, silence=math.inf, poll=math.inf).run()
+        ranks.settle()
+        journal.close()
+        return ranks
 
-    def __call__(self) -> float:
-        return self.now
+    def _said(self, ranks: PlayedRanks) -> Iterator[tuple[str, Message | None]]:
+        for kind, message in self._happens(ranks):
+            self.now += 0.001
+            yield kind, message
 
-
-class PlayedRanks:
-    """Plays the ranks that train: says what they would, and takes the time until the coordinator asks again."""
-
-    def __init__(self, clock: _Clock) -> None:
-        self._clock, self._running = clock, dict[str, Start]()
-        self._stopped: deque[GroupEnded] = deque()
-        self._events: Iterator[tuple[str, Event]] | None = None
-        self._kind, self._since = "", 0.0
-        self.seconds: dict[str, list[float]] = {"step": [], "epoch": [], "checkpoint": [], "end": []}
-        self.began = 0.0
-
-    def start(self, batch: Sequence[Start], number: int, share: bool) -> tuple[Started, ...]:
-        for start in batch:
-            self._running[start.job] = start
-        return tuple(Started(start.job, 0, "data/0") for start in batch)
-
-    def stop(self, job: str, why: StopReason) -> None:
-        start = self._running.pop(job)
-        self._stopped.append(GroupEnded(job, start.devices, "stopped", why, start.epoch, start.step))
-
-    def measure(self, job: str, devices: tuple[int, ...]) -> None:
-        raise AssertionError("all rates are known")
-
-    def save_held(self) -> bool:
-        return False
-
-    def next_event(self, timeout: float) -> Event | None:
-        if self._kind and not self._stopped:
-            self.seconds[self._kind].append(thread_time() - self._since)
-            self._kind = ""
-        if self._stopped:
-            return self._stopped.popleft()
-        if self._events is None:
-            self.began, self._events = thread_time(), self.said()
-        self._kind, event = next(self._events, ("", None))
-        if event is None:
-            raise _AllMeasured
-        self._clock.now += SECONDS_A_MESSAGE
-        self._since = thread_time()
-        return event
-
-    def said(self) -> Iterator[tuple[str, Event]]:
-        names = list(self._running)[:MEASURED]
+    def _happens(self, ranks: PlayedRanks) -> Iterator[tuple[str, Message | None]]:
+        names = list(ranks.groups)[:MEASURED]
         metrics = {"loss": 1.0, "accuracy": 0.5}
+        yield "timed", AtStep(names[0], 0, 1, 100, 10.0)  # the policy hears now how fast all are
         for job in names:
             yield "step", AtStep(job, 0, 1, 100, 10.0)
         for job in names:
             yield "epoch", EpochEnded(job, 1, 100, 100.0, 10.0, metrics, 0.1, (0.1,), (0.1,), (90.0,))
         for job in names:
-            yield "checkpoint", CheckpointWritten(job, 1, 0, f"checkpoints/{job}/epoch-00001", 1000, 0.1, "abcd")
-        for job in names[:ENDS]:
-            if job in self._running:
-                devices = self._running.pop(job).devices
-                yield "end", GroupEnded(job, devices, "done", "epochs", 3, 0, waited_data=(0.0,), computed=(1.0,))
+            yield "checkpoint", written(job, 1)
+        for job in list(ranks.groups)[:RARE]:
+            for word in ranks.last_words(job, "done", "epochs") if job in ranks.groups else ():
+                yield "end", word
+        for number in range(RARE):
+            self.now = max(self.now, _LATER * (number + 1))
+            yield "arrival", AtStep(next(iter(ranks.groups)), 0, 2, 100, 10.0)
+        for group in list(ranks.groups.values())[-RARE:]:
+            if ranks.groups.pop(group.job, None) is not None:
+                self._lost.add(group.members[0])
+                yield "loss", None
+        self._stop.set()
+        yield "stop", AtStep(next(iter(ranks.groups)), 0, 3, 100, 10.0)
+
+
+class _Around(Outside):
+    """A signal comes from outside, and what is guessed of a network that nobody has measured."""
+
+    def __init__(self, stop: StopFlag) -> None:
+        self._stop = stop
+
+    def stop_requested(self) -> bool:
+        return self._stop.raised
+
+    def guess(self, job: str) -> float:
+        return 10.0
+
+
+_SPEC = {
+    "name": "scale",
+    "data": {"digits": {"train": {"source": "preprocess:DrawnDigits"}}},
+    "defaults": {
+        "data": "digits", "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 64}}, "virtual_workers": 4,
+        "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}}, "loss": "cross_entropy", "batch_size": 8,
+        "stop": {"epochs": EPOCHS},
+    },
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(event_costs(int(sys.argv[1]), sys.argv[2]))))

@@ -19,34 +19,27 @@ class AwaitedEpochs:
     def __init__(self, ledger: Ledger, searches: bool) -> None:
         self._ledger, self._searches = ledger, searches
 
-    @property
-    def gone(self) -> int:
-        """Grows whenever a job will read no more, for now or for good."""
-        return self._ledger.jobs.gone
+    def take_gone(self) -> set[str]:
+        """The streams of which a job will read no more, for now or for good, since the last call."""
+        return self._ledger.jobs.take_gone()
 
     def first(self, key: StreamKey, jobs: Collection[str]) -> int | None:
         """The first epoch of a stream that others than these jobs have yet to read; None: no other job has."""
-        stream = name_of(key)
-        if self._searches and any(job.stream == stream and job.name not in jobs for job in self._ledger.jobs.values()):
+        stream, book = name_of(key), self._ledger.jobs
+        if self._searches and book.sharing[stream] > sum(book[job].stream == stream for job in jobs):
             return 0
-        others = (job for job in self._ledger.unfinished if job.stream == stream and job.name not in jobs)
-        return min((job.epoch for job in others), default=None)
+        return book.first_awaited(stream, jobs)
 
-    def of_all(self, lanes: Mapping[int, Collection[str]]) -> dict[str, tuple[int | None, dict[int, int]]]:
-        """What is still to be read of each stream, by its name, where no trials come: see `StreamAwaited`.
+    def of(self, stream: str, lanes: Mapping[int, Collection[str]]) -> tuple[int | None, dict[int, int]]:
+        """What is still to be read of a stream, where no trials come: by jobs without a lane, and by lane.
 
         Args:
-            lanes: open ones, each with the jobs that read it.
+            lanes: its open ones, each with the jobs that read it.
         """
-        lane_of = {job: number for number, jobs in lanes.items() for job in jobs}
-        found: dict[str, dict[int | None, int]] = {}
-        for job in self._ledger.unfinished:
-            firsts, lane = found.setdefault(job.stream, {}), lane_of.get(job.name)
-            firsts[lane] = min(job.epoch, firsts.get(lane, job.epoch))
-        return {
-            stream: (firsts.pop(None, None), {lane: first for lane, first in firsts.items() if lane is not None})
-            for stream, firsts in found.items()
-        }
+        book = self._ledger.jobs
+        reading = {lane: [book[job].epoch for job in jobs if book[job].waits] for lane, jobs in lanes.items()}
+        waiting = book.first_awaited(stream, [job for jobs in lanes.values() for job in jobs])
+        return waiting, {lane: min(epochs) for lane, epochs in reading.items() if epochs}
 
 
 def name_of(key: StreamKey) -> str:

@@ -270,8 +270,8 @@ class Coordinator:
         if not self._stopping:
             self._stopping = True
             self.books.record("stopping", jobs=list(self.ledger.running))
-        for job in list(self.ledger.running):
-            self._leave(job, "signal")
+            for job in list(self.ledger.running):
+                self._leave(job, "signal")
         return not self.executor.save_held() and not self.ledger.running
 
     def _end_round(self) -> None:

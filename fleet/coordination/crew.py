@@ -136,11 +136,10 @@ class Crew:
                 nodes.add(self._cluster.number_of(self._cluster.places[self._writers[maker]].node))
         return [self._keepers[node] for node in sorted(nodes)]
 
-    def tell_preprocessors(self, order: StreamAwaited) -> None:
-        """Send an order to the ranks that always are preprocessors."""
-        for place in self._cluster.preprocessors:
-            if place.rank not in self.lost:
-                self._mailbox.send(place.rank, TO_PREPROCESSOR, order)
+    def tell_preprocessors(self, ranks: Iterable[int], order: StreamAwaited) -> None:
+        """Send an order to those of these ranks that always are preprocessors."""
+        told = (rank for rank in sorted(ranks) if rank not in self.lost and not self._cluster.places[rank].is_trainer)
+        self._mailbox.send_all(told, TO_PREPROCESSOR, order)
 
     def _tell_maker(self, rank: int, number: int, order: OpenLane | CloseLane) -> None:
         """Tell who fills a lane with that number: a trainer in its own inbox, so that it ends before it trains."""

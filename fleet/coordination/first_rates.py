@@ -145,10 +145,8 @@ class FirstRates:
             self._news[name] = None
 
     def _guessed_anew(self) -> Iterable[tuple[str, dict[str, RateCurve]]]:
-        """Jobs that wait, and are expected to be much faster or slower than was guessed."""
+        """Jobs without devices that are expected to be much faster or slower than was guessed."""
         for job in self._ledger.jobs.guessed:
-            if job.curve is None or job.name in self._ledger.running:
-                continue
             rate = self._outside.guess(job.name)
             factor = 1.0 if rate is None else rate / next(iter(job.curves.values()))(1)
             if abs(factor - 1) < CHANGE:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NoReturn, TypeVar
 
 from fleet.coordination.job_record import JobRecord
 from fleet.scheduling.easyscale.kind_curves import KindCurves
-from fleet.scheduling.model.rates import expected_efficiency
+from fleet.scheduling.model.rates import DEFAULT_EFFICIENCY, expected_efficiency
 
 _T = TypeVar("_T")
 _RECENT = 16
@@ -31,16 +32,20 @@ class JobBook(dict[str, JobRecord]):
         self._names: list[str] = []  # by place
         self._waiting: list[int] = []  # places, ascending
         self._unrated: set[int] = set()  # of those that wait
-        self._guessed: set[int] = set()
+        self._guessed: list[int] = []  # of those that wait and have no devices, ascending
         self.ahead: set[str] = set()
         """Names of those that train ahead of need."""
         self.news = 0
         """Grows as a job comes, or one begins, ends or pauses, finishes an epoch, is saved, or may train further."""
-        self.gone = 0
-        """Grows as one that could go on can no more, or pauses."""
+        self.sharing = Counter[str]()
+        """Stream -> how many jobs have it."""
+        self._awaited = defaultdict[str, Counter[int]](Counter)
+        self._gone: set[str] = set()
         self._changed: set[str] = set()
         self._efficiencies: list[float] = []  # ascending
         self._efficiency: dict[str, float] = {}
+        self._expected = DEFAULT_EFFICIENCY
+        self._unlike: set[str] = set()  # see `scaling_unlike_others`
         for job in jobs:
             self[job.name] = job
 
@@ -52,17 +57,27 @@ class JobBook(dict[str, JobRecord]):
         if before is None:
             self._places[name] = len(self._names)
             self._names.append(name)
+            self.sharing[job.stream] += 1
         place, waited, waits = self._places[name], before is not None and before.waits, job.waits
         if waits and not waited:
             insort(self._waiting, place)
         elif waited and not waits:
             del self._waiting[bisect_left(self._waiting, place)]
-            self.gone += 1
+            self._gone.add(job.stream)
+        if before is not None and waited:
+            self._awaited[before.stream][before.epoch] -= 1
+        if waits:
+            self._awaited[job.stream][job.epoch] += 1
         _keep(self._unrated, place, waits and job.curve is None)
-        _keep(self._guessed, place, waits and job.guessed)
+        if (is_guess := _waits_with_a_guess(job)) != (before is not None and _waits_with_a_guess(before)):
+            if is_guess:
+                insort(self._guessed, place)
+            else:
+                del self._guessed[bisect_left(self._guessed, place)]
         _keep(self.ahead, name, job.state.ahead)
         if before is None or before.curve is not job.curve or before.by_kind is not job.by_kind:
             self._note_efficiency(name, job)
+        _keep(self._unlike, name, self._is_unlike(job))
 
     def __delitem__(self, name: str) -> NoReturn:
         raise TypeError("jobs stay in the books of a run")
@@ -71,6 +86,21 @@ class JobBook(dict[str, JobRecord]):
         """Return the names of the jobs that have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
+
+    def take_gone(self) -> set[str]:
+        """Return the streams of which a job that could go on can no more, or pauses, since the last call."""
+        gone, self._gone = self._gone, set()
+        return gone
+
+    def first_awaited(self, stream: str, but: Iterable[str] = ()) -> int | None:
+        """The first epoch of a stream that those who could go on have yet to read; None: nobody does.
+
+        Args:
+            but: names of jobs that do not count.
+        """
+        awaited = self._awaited[stream]
+        out = Counter(job.epoch for job in map(self.__getitem__, but) if job.waits and job.stream == stream)
+        return min((epoch for epoch, jobs in awaited.items() if jobs > out[epoch]), default=None)
 
     def place(self, name: str) -> int:
         """How many jobs came before that one."""
@@ -92,14 +122,27 @@ class JobBook(dict[str, JobRecord]):
         return self[self._names[min(self._unrated)]] if self._unrated else None
 
     @property
-    def guessed(self) -> list[JobRecord]:
-        """The unfinished ones whose rates are a guess."""
-        return [self[self._names[place]] for place in sorted(self._guessed)]
+    def guessed(self) -> Iterator[JobRecord]:
+        """The unfinished ones without devices whose rates are a guess."""
+        return (self[self._names[place]] for place in self._guessed)
 
     @property
     def efficiency(self) -> float:
         """See `expected_efficiency`; jobs whose rates are known by kind of device do not count."""
         return expected_efficiency(self._efficiencies)
+
+    def scaling_unlike_others(self) -> list[str]:
+        """The unfinished ones, timed on a single number of devices, whose rates on others follow another efficiency."""
+        if (expected := self.efficiency) != self._expected:
+            self._expected = expected
+            self._unlike = {job.name for job in self.unfinished if self._is_unlike(job)}
+        return sorted(self._unlike, key=self.place)
+
+    def _is_unlike(self, job: JobRecord) -> bool:
+        curve = job.curve
+        if not job.waits or curve is None or job.by_kind is not None or curve.efficiency is not None:
+            return False
+        return curve.expected != self._expected
 
     def recent(self, kind: str) -> list[JobRecord]:
         """The jobs that came last of those whose rates are known on a kind of device, and not guessed."""
@@ -124,6 +167,10 @@ def _keep(members: set[_T], member: _T, holds: bool) -> None:
         members.add(member)
     else:
         members.discard(member)
+
+
+def _waits_with_a_guess(job: JobRecord) -> bool:
+    return job.guessed and job.waits and job.status == "pending"
 
 
 def _standing(job: JobRecord) -> tuple[object, ...]:

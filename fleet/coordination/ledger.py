@@ -394,8 +394,9 @@ class Ledger(RunAccount):
     def _expect_scaling(self) -> None:
         """Jobs that were timed on a single number of devices should scale as others do."""
         expected = self.jobs.efficiency
-        for job in self.unfinished:
-            self.jobs[job.name] = job.expected_to_keep(expected, self.kinds_of(self.running.get(job.name, ())))
+        for job in self.jobs.scaling_unlike_others():
+            kinds = self.kinds_of(self.running.get(job, ()))
+            self.jobs[job] = self.jobs[job].expected_to_keep(expected, kinds)
 
     def _released(self, job: str, now: float) -> None:
         devices, kept, _ = self.running.pop(job, None), self.kept.pop(job, ()), self.shares.pop(job, None)

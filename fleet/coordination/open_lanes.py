@@ -100,9 +100,9 @@ class OpenLanes:
         lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
         lane = replace(lane, makers=self._crew.makers(wanted, lent))
         self._data[number] = lane.stream.data
-        self._crew.tell_of_lane(OpenLane(lane))
+        told = self._crew.tell_of_lane(OpenLane(lane))
         if self._kept is not None:
-            self._kept.opened(lane, jobs)
+            self._kept.opened(lane, jobs, told)
         return lane
 
     def look(self) -> None:

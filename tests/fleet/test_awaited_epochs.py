@@ -39,12 +39,13 @@ def test_those_who_read_elsewhere_or_wait_come_to_it_again() -> None:
 def test_what_is_read_and_awaited_of_each_stream_is_told_by_lane() -> None:
     found = books()
     awaited = AwaitedEpochs(found, searches=False)
-    assert awaited.of_all({}) == {"data/3": (2, {}), "data/4": (0, {})}
-    assert awaited.of_all({7: {"a", "c"}, 8: {"d"}}) == {"data/3": (2, {7: 4}), "data/4": (None, {8: 0})}
-    before = awaited.gone
+    assert awaited.of("data/3", {}) == (2, {}) and awaited.of("data/4", {}) == (0, {})
+    assert awaited.of("data/3", {7: {"a", "c"}}) == (2, {7: 4}) and awaited.of("data/4", {8: {"d"}}) == (None, {8: 0})
+    assert not awaited.take_gone()
     for job in "abc":
         found.done(job, 9, {}, None, 1.0)
-    assert awaited.gone == before + 3 and awaited.of_all({8: {"d"}}) == {"data/4": (None, {8: 0})}
+    assert awaited.take_gone() == {"data/3"} and not awaited.take_gone()
+    assert awaited.of("data/3", {7: {"a"}}) == (None, {})
 
 
 def test_those_that_are_done_come_no_more() -> None:
