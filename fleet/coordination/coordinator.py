@@ -237,7 +237,7 @@ class Coordinator:
         number = len(self.ledger.rounds)
         self.books.record("planned", round=number, allocation=allocation, paces=paces, **starting.keys)
         starts = [self._start_of(job, starting) for job in starting.devices]
-        batch = self._feeding.choose(number, starts, paces)
+        batch = self._feeding.choose(number, starts, allocation)
         unlike = {start.job: unlike_keys(start, self.ledger.kinds_of(start.devices)) for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
             job, devices = self.ledger.jobs[started.job], starting.devices[started.job]

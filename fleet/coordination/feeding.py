@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fleet.coordination.bookkeeper import Bookkeeper
@@ -29,17 +29,16 @@ class Feeding:
     def __init__(self, books: Bookkeeper, share: bool) -> None:
         self._books, self._ledger, self._share = books, books.ledger, share
 
-    def choose(self, round_: int, batch: Sequence[Start], paces: Mapping[str, float]) -> tuple[Start, ...]:
-        """The starts of a round, in which each job trains at its pace, samples/s; those that go on are among them.
+    def choose(self, round_: int, batch: Sequence[Start], allocation: Allocation) -> tuple[Start, ...]:
+        """The starts of a round, of which this is the whole allocation; those that go on are among them.
 
         Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
         trains, all preprocessors work.
         """
         path, lent = self._ledger.data_path, self._ledger.lent.counted
-        guessed = any(self._ledger.jobs[job].guessed for job in {*self._ledger.running, *(each.job for each in batch)})
-        if path is None or path.most + lent < 2 or guessed:
+        if path is None or path.most + lent < 2 or any(self._ledger.jobs[job].guessed for job in allocation):
             return tuple(batch)
-        demand = self._demand(batch, paces)
+        demand = self._demand(batch, allocation)
         needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
         working = min(needed, path.most)
         trainers = self._without_network(batch)[: needed - working]
@@ -55,6 +54,8 @@ class Feeding:
             allocation: all who train from now on.
             lent: how many trainers may prepare samples then.
         """
+        if not self._ledger.lent.lending.most:
+            return {**new}
         wanted = {device for devices in new.values() for device in devices}
         others = {job: tuple(allocation[job]) for job in self._ledger.running if job in allocation and job not in new}
         readers = self._ledger.lent.readers(others, wanted)
@@ -68,7 +69,7 @@ class Feeding:
         jobs = [self._ledger.jobs[job] for job in others]
         if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
             return False
-        demand = self._demand((), {job: self._ledger.pace(job, devices) for job, devices in allocation.items()})
+        demand = self._demand((), allocation)
         now, then = (min(demand, _made(path, count)) for count in (known, lent))
         if not then or then < FASTER * now:
             return False
@@ -83,9 +84,10 @@ class Feeding:
         free = [device for device in range(self._ledger.cluster.size) if device not in taken]
         return tuple(sorted(free, key=lambda device: (device not in now, -device)))
 
-    def _demand(self, batch: Sequence[Start], paces: Mapping[str, float]) -> float:
-        """Samples/s that all jobs eat at these paces."""
+    def _demand(self, batch: Sequence[Start], allocation: Allocation) -> float:
+        """Samples/s that all jobs eat at their paces there."""
         jobs = self._ledger.jobs
+        paces = {job: self._ledger.pace(job, devices) for job, devices in allocation.items()}
         return demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
 
     def _read(self, batch: Sequence[Start]) -> Iterator[tuple[str, object]]:

@@ -35,6 +35,8 @@ class JobBook(dict[str, JobRecord]):
         self._guessed: list[int] = []  # of those that wait and have no devices, ascending
         self.ahead: set[str] = set()
         """Names of those that train ahead of need."""
+        self.late: set[str] = set()
+        """Names of the unfinished ones that are known to be late for the deadline that they were promised."""
         self.news = 0
         """Grows as a job comes, or one begins, ends or pauses, finishes an epoch, is saved, or may train further."""
         self.sharing = Counter[str]()
@@ -75,6 +77,7 @@ class JobBook(dict[str, JobRecord]):
             else:
                 del self._guessed[bisect_left(self._guessed, place)]
         _keep(self.ahead, name, job.state.ahead)
+        _keep(self.late, name, waits and job.promise is not None and job.promise.status == "late")
         if before is None or before.curve is not job.curve or before.by_kind is not job.by_kind:
             self._note_efficiency(name, job)
         _keep(self._unlike, name, self._is_unlike(job))

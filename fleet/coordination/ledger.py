@@ -22,6 +22,7 @@ from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
+from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
@@ -55,6 +56,7 @@ class Ledger(RunAccount):
         self.rounds: list[Round] = []
         self.promises: dict[str, Any] = {}  # the policy's, by job
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
+        self._free = FreeDevices(cluster)
         self.longest_forming = restart  # seconds
         self._seed, self.margin = seed, margin
         self._seen = SeenJobs(self.jobs, self._stop_time)
@@ -102,8 +104,8 @@ class Ledger(RunAccount):
         seen = self._seen.at(now, self.longest_forming, self.data_path, self.lent.most_times, hidden)
         return State(
             self.cluster, seen, self.held, last_formed(self.rounds, self.jobs.ahead), self.lost_devices,
-            seed=self._seed, time=now, changed=changed, memo=memo, promises=self.promises, margin=self.margin,
-            refined=frozenset(self.refined),
+            seed=self._seed, time=now, changed=changed, memo=memo, books=self._free, promises=self.promises,
+            margin=self.margin, refined=frozenset(self.refined),
         )  # fmt: skip
 
     @property
@@ -150,7 +152,7 @@ class Ledger(RunAccount):
     @property
     def late(self) -> set[str]:
         """Unfinished jobs that are known to be late for the deadline that they were promised."""
-        return {job.name for job in self.unfinished if job.promise is not None and job.promise.status == "late"}
+        return {*self.jobs.late}
 
     def seconds_to_stop(self) -> float:
         """From a wish to stop until all running jobs are saved."""
@@ -166,6 +168,7 @@ class Ledger(RunAccount):
         self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
         self._seen = SeenJobs(self.jobs, self._stop_time)
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
+        self._free = FreeDevices(self.cluster)
         self.lent.reopened()
 
     def added(self, job: JobRecord) -> None:
@@ -201,6 +204,7 @@ class Ledger(RunAccount):
     def devices_lost(self, devices: Iterable[int]) -> None:
         """Nobody can be given them any more."""
         self.lost_devices |= frozenset(devices)
+        self._free.remove(self._here(self.lost_devices))
 
     def formed(self, seconds: float) -> None:
         """A group was formed, and its job's state brought there, in so many seconds."""
@@ -305,6 +309,7 @@ class Ledger(RunAccount):
         """
         record = self.jobs[job] = self.jobs[job].staying_on(kind)
         self.running[job] = devices
+        self._free.remove(self._here(kept or devices))
         if shares:
             self.shares[job] = shares
         if kept:
@@ -404,7 +409,12 @@ class Ledger(RunAccount):
             idle = (len(kept) - len(devices)) / self.cluster.size
             self.charged("profiling", idle * max(0.0, now - self.jobs[job].state.since))
         if devices is not None:
+            self._free.give(device for device in self._here(kept or devices) if device not in self.lost_devices)
             self._change(job, status="pending", state=transitions.taken(self.jobs[job].state, devices, now))
+
+    def _here(self, devices: Iterable[int]) -> list[int]:
+        """Those that this session has, too."""
+        return [device for device in devices if device < self.cluster.size]
 
     def _change(self, job: str, **fields: Any) -> None:
         self.jobs[job] = replace(self.jobs[job], **fields)

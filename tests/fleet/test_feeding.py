@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ PACES = {"a": 100.0, "b": 90.0, "c": 150.0}
 def books(tmp_path: Path) -> Iterator[Bookkeeper]:
     """Three jobs; `a` and `b` have one data set and seed."""
     streams = {"a": "data/0", "b": "data/0", "c": "other/0"}
-    jobs = [JobRecord.of(JobState(name, RateCurve({1: 10.0}, 4), 1), streams[name]) for name in PACES]
+    jobs = [JobRecord.of(JobState(name, RateCurve({1: PACES[name]}, 4), 1), streams[name]) for name in PACES]
     journal = Journal(tmp_path / "journal.jsonl", lambda: 0.0)
     yield Bookkeeper(Ledger(Cluster((4,)), jobs, seed=0), journal)
     journal.close()
@@ -42,8 +42,13 @@ def start(job: str, device: int, epoch: int = 0, lane: int = 0) -> Start:
     return Start(job, (device,), epoch, 0, False, (), lane)
 
 
+def allocation(books: Bookkeeper, starts: Sequence[Start]) -> dict[str, tuple[int, ...]]:
+    """Who trains then, on which devices."""
+    return {**books.ledger.running, **{start.job: start.devices for start in starts}}
+
+
 def chosen(books: Bookkeeper, share: bool, *starts: Start) -> int:
-    (makers,) = {start.makers for start in Feeding(books, share).choose(0, starts, PACES)}
+    (makers,) = {start.makers for start in Feeding(books, share).choose(0, starts, allocation(books, starts))}
     return makers
 
 
@@ -92,8 +97,8 @@ def test_policies_see_what_can_be_fed_and_the_books_what_was_measured(books: Boo
     for name, job in jobs.items():
         books.ledger.jobs[name] = replace(books.ledger.jobs[name], state=job)
     seen = books.ledger.state(0.0).by_name
-    assert {name: job.rate(1) for name, job in seen.items()} == {"a": 7.5, "b": 7.5, "c": 10.0}
-    assert books.ledger.pace("a", (0,)) == 10.0, "what is learnt of it is not cut"
+    assert {name: job.rate(1) for name, job in seen.items()} == {"a": 7.5, "b": 7.5, "c": 150.0}
+    assert books.ledger.pace("a", (0,)) == 100.0, "what is learnt of it is not cut"
 
 
 def test_speeds_hold_for_a_session(books: Bookkeeper) -> None:
@@ -124,7 +129,7 @@ def lending(books: Bookkeeper, lent: int, made: float = 110.0) -> Feeding:
 
 
 def helpers(feeding: Feeding, *starts: Start) -> set[tuple[int, ...]]:
-    return {start.prepared_by for start in feeding.choose(0, starts, PACES)}
+    return {start.prepared_by for start in feeding.choose(0, starts, allocation(feeding._books, starts))}
 
 
 def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Bookkeeper, tmp_path: Path) -> None:
@@ -157,7 +162,7 @@ def test_books_tell_who_prepares_for_whom(books: Bookkeeper) -> None:
     assert books.ledger.lent.counted == 0
 
 
-@pytest.mark.parametrize(("made", "samples", "anew"), [(5.0, 1000.0, True), (5.0, 1.0, False), (9.5, 1000.0, False)])
+@pytest.mark.parametrize(("made", "samples", "anew"), [(50.0, 1e4, True), (50.0, 10.0, False), (95.0, 1e4, False)])
 def test_those_who_go_on_are_formed_anew_if_that_pays(
     books: Bookkeeper, made: float, samples: float, anew: bool
 ) -> None:

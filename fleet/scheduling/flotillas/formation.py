@@ -82,8 +82,9 @@ class _Paces:
         data = ["" if literal else job.data for job in candidates]
         paces: dict[str, float] = {}
         for job in others:
-            own = "" if literal else job.data
-            paces[own] = max(paces.get(own, 0.0), job.rate(1) * job.passing)
+            own, single = "" if literal else job.data, job.rate.single * job.passing
+            if single > paces.get(own, 0.0):
+                paces[own] = single
         fastest: dict[str, int] = {}
         for index in np.argsort(-choices.single, kind="stable").tolist():
             single, own = float(choices.single[index]), data[index]

@@ -37,6 +37,9 @@ class FreeDevices:
     def __len__(self) -> int:
         return self.count
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FreeDevices) and self._nodes == other._nodes
+
     def __contains__(self, device: int) -> bool:
         node = self._cluster.node_of(device)
         return bool(self._nodes[node] >> device - self._starts[node] & 1)

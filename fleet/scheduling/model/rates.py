@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,11 @@ class RateCurve:
         if count < 1:
             raise ValueError(f"a rate is asked for {count} devices; a job runs on one or more")
         return self._table(count).rates.item(count - 1)
+
+    @cached_property
+    def single(self) -> float:
+        """r(1), samples/s."""
+        return self(1)
 
     def rates(self, limit: int) -> Floats:
         """r(1) .. r(limit), samples/s; float64 of shape (limit,), read-only."""

@@ -40,14 +40,15 @@ class Local(UsualPolicy):
         check_flag("literal", self.literal)
 
     def plan(self, state: State) -> Plan:
-        """The running jobs on their devices, and waiting ones on the free devices."""
-        allocation, free, waiting = state.staying, state.free, state.waiting
-        running = [state.by_name[name] for name in allocation]
+        """Waiting ones on the free devices, while the running jobs go on."""
+        placed: dict[str, tuple[int, ...]] = {}
+        free, waiting = state.free, state.waiting
+        running = [state.by_name[name] for name in state.staying] if free and waiting else []
         while free and waiting:  # again where a flotilla leaves devices idle rather than take a job that slows it down
             flotilla = form_flotilla(waiting, len(free), self.delta, self.literal, running)
-            placed = place(flotilla, state.cluster, free)
-            allocation |= placed
-            taken = {device for devices in placed.values() for device in devices}
+            found = place(flotilla, state.cluster, free)
+            placed |= found
+            taken = {device for devices in found.values() for device in devices}
             free = [device for device in free if device not in taken]
-            waiting = [job for job in waiting if job.name not in placed]
-        return Plan(allocation)
+            waiting = [job for job in waiting if job.name not in found]
+        return Plan(placed, others_go_on=True)

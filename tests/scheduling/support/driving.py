@@ -33,7 +33,7 @@ def drive(
     while any(left.values()):
         if not asked:
             state = _state(cluster, jobs, left, epochs, running, run)
-            allocation = policy.plan(state).allocation
+            allocation = policy.plan(state).whole_of(state.staying)
             validate(allocation, state)
             leaving |= {job for job in running if allocation.get(job) != running[job]}
             new = {job: devices for job, devices in allocation.items() if job not in running}
