@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import chain, count
+from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import RanksLost, lost_ranks
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Order
 from fleet.machine.cluster_map import ClusterMap
+from fleet.run.bad_input import BadInput
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 TAG_STEP = 2  # a group's tags are its own and the next
+_FIRST_TAG = 1000
+_LEAST_TAGS = 32767  # what every MPI has (MPI 4.1, 9.1.2)
+_TAGS_A_CHANNEL = 3  # of a lane's samples from one preprocessor: inputs, targets, and that there are enough
 
 
 class Wire:
@@ -24,7 +32,8 @@ class Wire:
 
     def __init__(self, mailbox: Mailbox, cluster: ClusterMap, failure: Callable[[], BaseException | None]) -> None:
         self.mailbox, self.cluster, self.failure = mailbox, cluster, failure
-        self._tags = count(1000, TAG_STEP)
+        self._most_tag = largest_tag(mailbox.comm)
+        self._tags = chain.from_iterable(range(_FIRST_TAG, self._most_tag - 2 * TAG_STEP, TAG_STEP) for _ in count())
 
     def also_fails(self, failure: Callable[[], BaseException | None]) -> None:
         """Let the failure of one thread more end the waiting."""
@@ -32,8 +41,26 @@ class Wire:
         self.failure = lambda: before() or failure()
 
     def next_tag(self) -> int:
-        """A fresh tag for a group."""
+        """A tag for a group, unlike those of all groups that may yet have messages under way.
+
+        Once all have had their turn, the first comes again: a rank trains in one group at a time.
+        """
         return next(self._tags)
+
+    def check_lanes(self, lanes: int) -> None:
+        """See that messages can carry samples for so many lanes from each preprocessor.
+
+        Raises:
+            BadInput: they cannot.
+        """
+        makers = len(self.cluster.preprocessors)
+        if len(self.cluster.nodes) > 1 and _TAGS_A_CHANNEL * lanes * makers > self._most_tag:
+            raise BadInput(
+                f"{lanes:,} networks that read by themselves and {makers:,} preprocessors need "
+                f"{_TAGS_A_CHANNEL * lanes * makers:,} tags of messages between nodes, and this MPI has "
+                f"{self._most_tag:,}; start at most {self._most_tag // (_TAGS_A_CHANNEL * lanes):,} preprocessors, or "
+                "run the networks in several runs"
+            )
 
     def to_trainers(self, order: Order) -> None:
         for place in self.cluster.trainers:
@@ -52,3 +79,10 @@ class Wire:
         lost = self.lost()
         ranks = ", ".join(map(str, sorted(lost)))
         return RanksLost(f"lost before training began: rank {ranks}") if lost else self.failure()
+
+
+def largest_tag(comm: MPI.Intracomm) -> int:
+    """The largest tag that messages of this MPI may have."""
+    from mpi4py import MPI
+
+    return int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)

@@ -138,6 +138,7 @@ def start(rated: Rated) -> Running:
     opened = rated.opened
     rank, wire = opened.rank, opened.wire
     ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
+    wire.check_lanes(ring.lanes)
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
     wire.to_preprocessors(order)
