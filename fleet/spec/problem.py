@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ class Absent(enum.Enum):
 
 
 ABSENT = Absent.ABSENT
+_MANY_ALIKE = 8
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,20 @@ class SpecError(ValueError):
     def _report(self) -> str:
         count = len(self.problems)
         heading = f"{self.file or 'the spec'}: {count} problem{'' if count == 1 else 's'}"
-        body = [f"{number}. {problem}" for number, problem in enumerate(self.problems, start=1)]
+        body = [f"{number}. {text}" for number, text in enumerate(self._told(), start=1)]
         return "\n".join([heading, *("  " + text.replace("\n", "\n  ") for text in body)])
+
+    def _told(self) -> Iterator[str]:
+        """Each problem; of very many that differ in the number of a job alone, the first stands for all."""
+        alike: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault((re.sub(r"\[\d+\]", "[]", problem.path), problem.rule, problem.mend), []).append(problem)
+        for first, *others in alike.values():
+            yield str(first)
+            if len(others) < _MANY_ALIKE:
+                yield from map(str, others)
+            else:
+                yield f"the same at {len(others):,} other places, from {others[0].path} to {others[-1].path}"
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -215,6 +215,18 @@ def test_the_report_can_be_read(text: str) -> None:
     )
 
 
+def test_a_mistake_that_very_many_jobs_share_is_told_once(small: dict[str, Any]) -> None:
+    (job,) = small["jobs"][:1]
+    jobs = [{**job, "name": f"j{number}", "colour": number} for number in range(30)]
+    with pytest.raises(SpecError) as caught:
+        EnsembleSpec.from_mapping({**small, "jobs": [*jobs, {**job, "name": "odd", "batch_size": 0}]})
+    assert len(caught.value.problems) == 31
+    report = str(caught.value)
+    assert report.startswith("the spec: 31 problems") and report.count("colour") == 4
+    assert "the same at 29 other places, from jobs[1].colour to jobs[29].colour" in report
+    assert "jobs[30].batch_size" in report
+
+
 def test_mistakes_of_python_mappings_have_no_line(small: dict[str, Any]) -> None:
     small["jobs"][0]["nmae"] = 1
     del small["jobs"][0]["optimizer"]
