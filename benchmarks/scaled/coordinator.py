@@ -18,7 +18,7 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
