@@ -22,8 +22,9 @@ import yaml
 from benchmarks.bars import Bar, bar
 from benchmarks.fashion_files import SPEC, Files
 from benchmarks.written_spec import write_spec
+from fleet.journal.events import Batch
+from fleet.journal.journal import read_journal
 from fleet.machine.launch.exit_codes import DONE
-from fleet.run_directory.journal import read_journal
 
 PATIENCE, POINTS_LOST = 1200.0, 1.0
 OWN, RULES, SEEDS = "own batch", ("square_root", "linear"), (1, 2)
@@ -66,7 +67,8 @@ def train_growing(folder: Path, files: Files) -> Grown:
     spec = write_spec(folder, _spec(files), _rates())
     _fleet("run", str(spec), "--out", str(out)).check_returncode()
     jobs = json.loads((out / "run.json").read_text())["jobs"]
-    changed = [event["job"] for event in read_journal(out / "journal.jsonl") if _is_change(event)]
+    batches = [event for event in read_journal(out / "journal.jsonl") if isinstance(event, Batch)]
+    changed = [event.job for event in batches if event.epoch]  # before its first epoch it is only chosen
     return {
         (network, rule, seed): GrownNetwork(
             100 * jobs[name]["metrics"]["accuracy"], changed.count(name), _has_the_bits(out, name, rule, seed)
@@ -74,11 +76,6 @@ def train_growing(folder: Path, files: Files) -> Grown:
         for network, rule, seed in product(MODELS, (OWN, *RULES), SEEDS)
         if (name := _name(network, rule, seed))
     }
-
-
-def _is_change(event: dict[str, Any]) -> bool:
-    """Whether a batch changed while the job trained; before its first epoch it is only chosen."""
-    return event["event"] == "batch" and bool(event.get("epoch"))
 
 
 def _has_the_bits(out: Path, name: str, rule: str, seed: int) -> bool | None:

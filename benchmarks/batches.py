@@ -21,7 +21,8 @@ from benchmarks.batch_queue import DEVICES, FIXED, HIGH, MODES, QUEUED, RATES, Q
 from benchmarks.batch_training import train_growing, training_bars, training_table
 from benchmarks.fashion_files import fashion_files, is_fashion_there
 from benchmarks.rehearsed_ranks import RehearsedRun, rehearse
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Batch, Done
+from fleet.journal.journal import read_journal
 
 QUEUES = 1
 START_SECONDS, RUN_SECONDS = 120.0, 240.0
@@ -90,7 +91,7 @@ def _account(own: Path, which: tuple[str, int], jobs: Sequence[QueuedJob]) -> Re
     plans = {mode: planned_times(own / f"queue-{mode}.yaml", jobs) for mode in MODES}
     times = {mode: _times(own / mode, jobs) for mode in MODES}
     settled = {
-        mode: sum(event["event"] == "batch" for event in read_journal(own / mode / "journal.jsonl")) for mode in MODES
+        mode: sum(isinstance(event, Batch) for event in read_journal(own / mode / "journal.jsonl")) for mode in MODES
     }
     queue = Rehearsed(*which, soonest_end(jobs), plans, times, settled)
     print(queue, file=sys.stderr, flush=True)
@@ -98,7 +99,7 @@ def _account(own: Path, which: tuple[str, int], jobs: Sequence[QueuedJob]) -> Re
 
 
 def _times(out: Path, jobs: Sequence[QueuedJob]) -> Times:
-    ends = {event["job"]: event["t"] for event in read_journal(out / "journal.jsonl") if event["event"] == "done"}
+    ends = {event.job: event.t for event in read_journal(out / "journal.jsonl") if isinstance(event, Done)}
     return Times(statistics.mean(ends[job.name] - job.arrival for job in jobs), max(ends.values()))
 
 

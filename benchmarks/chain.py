@@ -21,7 +21,8 @@ from benchmarks.bars import bar
 from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import SlurmError, VirtualSlurm, install, virtual_slurm, why_not
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Allocation, Done, Ended, Event, Session, Started, Stopped, Warned
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 JOBS = 12
@@ -93,43 +94,40 @@ class _Session:
     steps: dict[str, int]
 
 
-def _sessions(events: Sequence[dict[str, Any]]) -> list[_Session]:
-    starts = [index for index, event in enumerate(events) if event["event"] == "session"]
+def _sessions(events: Sequence[Event]) -> list[_Session]:
+    starts = [index for index, event in enumerate(events) if isinstance(event, Session)]
     return [_session(events[a:b]) for a, b in zip(starts, [*starts[1:], len(events)])]
 
 
-def _session(events: Sequence[dict[str, Any]]) -> _Session:
-    def of(kind: str) -> list[dict[str, Any]]:
-        return [event for event in events if event["event"] == kind]
-
-    (known,) = of("allocation")
-    began = known["unix"] - (LIMIT_SECONDS - known["left"])
-    ended = [event["unix"] - began for event in of("ended")]
-    told = any("the allocation ends in" in event["text"] for event in of("warning"))
-    done = any(event["status"] == "done" for event in of("ended"))
-    first = min((event["unix"] - began for event in of("started")), default=float("nan"))
-    return _Session(began, first, ended[0] if ended else None, told or done, _steps(events))
+def _session(events: Sequence[Event]) -> _Session:
+    (known,) = (event for event in events if isinstance(event, Allocation))
+    began = known.unix - (LIMIT_SECONDS - (known.left or 0.0))
+    ended = [event for event in events if isinstance(event, Ended)]
+    told = any("the allocation ends in" in event.text for event in events if isinstance(event, Warned))
+    done = any(event.status == "done" for event in ended)
+    first = min((event.unix - began for event in events if isinstance(event, Started)), default=float("nan"))
+    return _Session(began, first, ended[0].unix - began if ended else None, told or done, _steps(events))
 
 
-def _steps(events: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _steps(events: Sequence[Event]) -> dict[str, int]:
     """Steps by job that groups trained from where they started to where they said that they stopped."""
     trained: dict[str, int] = {}
     began: dict[str, int] = {}
     for event in events:
-        if event["event"] == "started":
-            began[event["job"]] = _place(event)
-        elif event["event"] in ("stopped", "done") and event["job"] in began:
-            trained[event["job"]] = trained.get(event["job"], 0) + _place(event) - began.pop(event["job"])
+        if isinstance(event, Started):
+            began[event.job] = _place(event)
+        elif isinstance(event, (Stopped, Done)) and event.job in began:
+            trained[event.job] = trained.get(event.job, 0) + _place(event) - began.pop(event.job)
     return trained
 
 
-def _place(event: dict[str, Any]) -> int:
+def _place(event: Started | Stopped | Done) -> int:
     """Steps since the job began."""
-    return int(event["epoch"]) * STEPS + int(event.get("step", 0))
+    return event.epoch * STEPS + (0 if isinstance(event, Done) else event.step)
 
 
 def _judged(
-    events: Sequence[dict[str, Any]], wanted: int, restarts: int, alone: float, same: subprocess.CompletedProcess[str]
+    events: Sequence[Event], wanted: int, restarts: int, alone: float, same: subprocess.CompletedProcess[str]
 ) -> dict[str, Any]:
     sessions = _sessions(events)
     asked = sum(_epochs(wanted).values()) * STEPS

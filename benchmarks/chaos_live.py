@@ -19,7 +19,8 @@ from benchmarks.bars import bar
 from benchmarks.chaos_run import DONE, STOPPED, Run
 from benchmarks.chaos_scenes import KILLS
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Batch
+from fleet.journal.journal import read_journal
 
 MOST_KILLS = 40
 GOOD_CODES = (DONE, STOPPED)
@@ -94,7 +95,7 @@ def _calm_seconds(kind: str, folder: Path) -> float:
 def _left(kind: str, run: Run) -> Left:
     bad = "" if run.done and all(code in GOOD_CODES for code in run.codes) else f"{run.codes}:\n{run.output[-3000:]}"
     events = list(read_journal(run.out / "journal.jsonl"))
-    changes = sum(event["event"] == "batch" or "shares" in event for event in events)
+    changes = sum(isinstance(event, Batch) or bool(getattr(event, "shares", ())) for event in events)
     different = tuple(job for job in EPOCHS if run.done and not _replays(run.out, job))
     return Left(kind, len(run.struck), run.hung, bad, tuple(run.lost), changes, different)
 

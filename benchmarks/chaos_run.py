@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.chaos_scenes import Scene
 from benchmarks.rank_processes import end, ranks
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Checkpoint, Event, Started
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 SILENT_SECONDS = 150.0  # a run that gets no further for so long hangs; slow machines need minutes for the whole
@@ -141,25 +141,24 @@ class Run:
         return False
 
     def _said(self, kind: str, before: int) -> bool:
-        return any(event["event"] == kind for event in list(self._journal())[before:])
+        return any(event.event == kind for event in list(self._journal())[before:])
 
     def _events(self) -> int:
         return len(list(self._journal()))
 
-    def _journal(self) -> Iterator[dict[str, Any]]:
-        path = self.out / "journal.jsonl"
-        return iter(read_journal(path)) if path.exists() else iter(())  # type: ignore[arg-type]
+    def _journal(self) -> Iterator[Event]:
+        return read_journal(self.out / "journal.jsonl")
 
 
-def _saved(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+def _saved(events: list[Event]) -> dict[str, tuple[int, int]]:
     """The newest checkpoint of each job that the journal tells of: epoch, and step in it."""
-    return {event["job"]: (event["epoch"], event["step"]) for event in events if event["event"] == "checkpoint"}
+    return {event.job: (event.epoch, event.step) for event in events if isinstance(event, Checkpoint)}
 
 
-def _first_starts(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+def _first_starts(events: list[Event]) -> dict[str, tuple[int, int]]:
     """Job -> epoch and step from which it first went on."""
     starts: dict[str, tuple[int, int]] = {}
     for event in events:
-        if event["event"] == "started":
-            starts.setdefault(event["job"], (event["epoch"], event["step"]))
+        if isinstance(event, Started):
+            starts.setdefault(event.job, (event.epoch, event.step))
     return starts

@@ -26,8 +26,9 @@ from typing import Any
 from benchmarks.bars import Bar, bar
 from benchmarks.rank_processes import end, ranks
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Admitted, Done, Epoch, Event, Failed, Job, Late
+from fleet.journal.journal import read_journal
 
 TRAINERS, NETWORKS, ADDED = 3, 12, 20
 FIRST, BETWEEN = 20.0, 2.5
@@ -57,7 +58,7 @@ class Kept:
     promised: list[str]
     missed: list[str]
     told: dict[str, float]
-    events: Sequence[JournalLine] = field(repr=False)
+    events: Sequence[Event] = field(repr=False)
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:
@@ -87,11 +88,11 @@ class _Run:
     out: Path
     process: subprocess.Popen[Any]
 
-    def events(self) -> list[JournalLine]:
+    def events(self) -> list[Event]:
         path = RunDirectory(self.out).journal
         return list(read_journal(path)) if path.exists() else []
 
-    def wait_for(self, what: Callable[[list[JournalLine]], Any]) -> Any:
+    def wait_for(self, what: Callable[[list[Event]], Any]) -> Any:
         """Wait until something holds of the journal; returns it.
 
         RuntimeError if the run ends before.
@@ -109,7 +110,7 @@ class _Run:
     def now(self) -> float:
         """Seconds of the run, by its newest line."""
         last = self.events()[-1]
-        return float(last["t"]) + time.time() - float(last["unix"])
+        return last.t + time.time() - last.unix
 
 
 def _ensemble(folder: Path, meanwhile: Callable[[_Run], Any]) -> Kept:
@@ -151,12 +152,12 @@ def _started(folder: Path, jobs: list[dict[str, Any]]) -> _Run:
 def _kept(out: Path) -> Kept:
     events = list(read_journal(RunDirectory(out).journal))
     jobs = json.loads((out / "run.json").read_text())["jobs"]
-    promised = list(dict.fromkeys(event["job"] for event in events if event["event"] == "admitted"))
+    promised = list(dict.fromkeys(event.job for event in events if isinstance(event, Admitted)))
     missed = [name for name in promised if jobs[name]["promise"]["status"] != "kept"]
     told: dict[str, float] = {}
     for event in events:
-        if event["event"] == "late":
-            told.setdefault(event["job"], event["t"])
+        if isinstance(event, Late):
+            told.setdefault(event.job, event.t)
     return Kept(promised, missed, told, events)
 
 
@@ -173,12 +174,12 @@ def _slowed(folder: Path) -> tuple[Kept, str, float]:
     return kept, *slow[0]
 
 
-def _promised_that_trains(events: Sequence[JournalLine]) -> str:
+def _promised_that_trains(events: Sequence[Event]) -> str:
     """The first promised network that has trained two epochs and has two to go at least; empty if there is none."""
-    epochs = {event["job"]: event["max_epochs"] for event in events if event["event"] == "job"}
-    promised = {event["job"] for event in events if event["event"] == "admitted"}
-    at_work = (e for e in events if e["event"] == "epoch" and e["job"] in promised)
-    return next((e["job"] for e in at_work if 2 <= e["epoch"] <= epochs[e["job"]] - 2), "")
+    epochs = {event.job: event.max_epochs or 0 for event in events if isinstance(event, Job)}
+    promised = {event.job for event in events if isinstance(event, Admitted)}
+    at_work = (e for e in events if isinstance(e, Epoch) and e.job in promised)
+    return next((e.job for e in at_work if 2 <= e.epoch <= epochs[e.job] - 2), "")
 
 
 def _lose_a_rank(run: _Run) -> None:
@@ -189,7 +190,7 @@ def _lose_a_rank(run: _Run) -> None:
 
 def _promise_bars(calm: Kept, slowed: Kept, slow: str, since: float, lost: Kept) -> list[Bar]:
     others = [name for name in slowed.missed if name != slow]
-    ends = [e["t"] for e in slowed.events if e["event"] == "epoch" and e["job"] == slow and e["t"] > since]
+    ends = [e.t for e in slowed.events if isinstance(e, Epoch) and e.job == slow and e.t > since]
     told = slowed.told.get(slow, math.inf)
     within = slow not in slowed.missed or told <= (ends[1] if len(ends) > 1 else math.inf)  # the first slow epoch's end
     untold = [name for name in lost.missed if name not in lost.told]
@@ -230,7 +231,7 @@ def _added(folder: Path, count: int) -> list[_Added]:
     others = [_job(f"other-{number}", task, 2, 5000, 0.0, None) for number in range(2)]
     run, draw, found = _started(folder, others), random.Random("deadlines-live/added"), list[_Added]()
     try:
-        run.wait_for(lambda events: [event for event in events if event["event"] == "epoch"])
+        run.wait_for(lambda events: [event for event in events if isinstance(event, Epoch)])
         border = {epochs: median(_free(run, folder, task, epochs, str(n)) for n in range(SEEN)) for epochs in (6, 12)}
         print(f"ends with time enough {border}", file=sys.stderr, flush=True)
         for number in range(count):
@@ -257,12 +258,12 @@ def _free(run: _Run, folder: Path, task: dict[str, Any], epochs: int, like: str)
 def _seconds(run: _Run, name: str) -> float:
     """From when a network was taken in to its end, s."""
     (end_,) = run.wait_for(partial(_ends, job=name))
-    came = next(event["t"] for event in run.events() if event["event"] == "job" and event["job"] == name)
+    came = next(event.t for event in run.events() if isinstance(event, Job) and event.job == name)
     return float(end_ - came)
 
 
-def _ends(events: list[JournalLine], job: str) -> list[float]:
-    return [event["t"] for event in events if event["event"] in ("done", "failed") and event["job"] == job]
+def _ends(events: list[Event], job: str) -> list[float]:
+    return [event.t for event in events if isinstance(event, (Done, Failed)) and event.job == job]
 
 
 def _add(run: _Run, folder: Path, job: dict[str, Any]) -> bool:

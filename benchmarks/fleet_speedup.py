@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from typing import Any
 from benchmarks.bars import Bar, bar
 from benchmarks.rehearsed_ensembles import DEVICES_PER_NODE, NETWORKS, draw_networks, simulated_seconds, write_ensemble
 from benchmarks.rehearsed_ranks import RehearsedRun, rehearse
+from fleet.journal.events import Event, Formed, Planned
+from fleet.journal.journal import read_journal
 from fleet.report.history import read_history
 from fleet.report.waiting import device_times, mean_waiting
-from fleet.run_directory.journal import read_journal
 
 DEVICES = (6, 12, 24)
 ENSEMBLES = 7  # in less than half an hour
@@ -104,14 +105,14 @@ def read_figures(out: Path, devices: int, seed: int) -> Figures:
     )
 
 
-def forming_seconds(journal: Iterable[Mapping[str, Any]]) -> list[float]:
+def forming_seconds(journal: Iterable[Event]) -> list[float]:
     """From each plan that began a round until each of its groups had formed and rank 0 knew it, seconds."""
     planned, found = 0.0, []
     for event in journal:
-        if event["event"] == "planned":
-            planned = event["t"]
-        elif event["event"] == "formed":
-            found.append(event["t"] - planned)
+        if isinstance(event, Planned):
+            planned = event.t
+        elif isinstance(event, Formed):
+            found.append(event.t - planned)
     return found
 
 

@@ -20,8 +20,9 @@ from typing import Any
 from benchmarks.bars import Bar, median_bar
 from benchmarks.started_ranks import environment, launcher
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Done, Started
+from fleet.journal.journal import read_journal
 from trainers.repeatable.instruction_sets import INSTRUCTION_SETS
 
 POLICIES: dict[str, dict[str, Any]] = {"goodput": {}, "sia": {"interval": 1.0}, "easyscale": {}}
@@ -134,11 +135,11 @@ def _run(folder: Path, policy: str, rates: Path) -> Ended:
 def _ended(journal: Path) -> Ended:
     events = list(read_journal(journal))
     arrivals = {job["name"]: job["arrival"] for job in jobs()}
-    ends = {event["job"]: event["t"] for event in events if event["event"] == "done"}
+    ends = {event.job: event.t for event in events if isinstance(event, Done)}
     if missing := arrivals.keys() - ends.keys():
         raise RuntimeError(f"{journal}: {', '.join(sorted(missing))} did not end")
     waits = [ends[job] - arrival for job, arrival in arrivals.items()]
-    starts = sum(event["event"] == "started" for event in events)
+    starts = sum(isinstance(event, Started) for event in events)
     return Ended(mean(waits), max(ends.values()) - min(arrivals.values()), starts)
 
 

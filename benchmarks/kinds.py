@@ -23,9 +23,10 @@ from benchmarks.bars import Bar, bar, median_bar
 from benchmarks.started_ranks import environment, on_cores
 from benchmarks.unlike_tasks import Large, Small
 from benchmarks.written_spec import write_spec
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Epoch, Event, Started
+from fleet.journal.journal import read_journal
 from fleet.machine.launch.exit_codes import DONE
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
 from fleet.scheduling.easyscale.dealing import deal, turns
 
 WORKERS = 4  # dealt 3 and 1 to devices of speeds 2 and 1: 3 turns instead of 4
@@ -106,14 +107,14 @@ def _speed(folder: Path, kinds: Mapping[str, str]) -> Trained:
     return trained(list(read_journal(RunDirectory(folder / "run").journal)))
 
 
-def trained(events: list[Mapping[str, Any]]) -> Trained:
+def trained(events: list[Event]) -> Trained:
     """What a journal tells of the last epochs of its only job."""
-    epochs = [event for event in events if event["event"] == "epoch"][WARM_UP:]
-    shares = [event.get("shares") or [WORKERS // 2] * 2 for event in events if event["event"] == "started"][-1]
+    epochs = [event for event in events if isinstance(event, Epoch)][WARM_UP:]
+    shares = [event.shares or (WORKERS // 2,) * 2 for event in events if isinstance(event, Started)][-1]
     steps = Large.samples // (Large.batch_size * WORKERS)
-    computed = [[float(seconds) for _, seconds in sorted(event["computed"].items())] for event in epochs]
+    computed = [[float(seconds) for _, seconds in sorted(event.computed.items())] for event in epochs]
     fast, slow = (median(each[i] for each in computed) / steps / shares[i] for i in range(2))
-    return Trained(median(event["rate"] for event in epochs), tuple(shares), (fast, slow))
+    return Trained(median(event.rate or 0.0 for event in epochs), shares, (fast, slow))
 
 
 def _equal(folder: Path) -> list[bool]:

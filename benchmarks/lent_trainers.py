@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.bars import median_bar
 from benchmarks.fashion_files import Files, cut_files
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Epoch, Started
+from fleet.journal.journal import read_journal
 
 REPETITIONS, PATIENCE = 3, 900.0
 LENT = (0, 1, 2)
@@ -87,10 +88,10 @@ def _run(own: Path, files: Files, case: str, lent: int) -> LentRun:
     ends: dict[str, list[float]] = {}
     helping = 0
     for event in read_journal(out / "journal.jsonl"):
-        if event["event"] == "epoch":
-            ends.setdefault(event["job"], []).append(event["t"])
-        elif event["event"] == "started":
-            helping = len(event.get("prepared_by", ()))
+        if isinstance(event, Epoch):
+            ends.setdefault(event.job, []).append(event.t)
+        elif isinstance(event, Started):
+            helping = len(event.prepared_by)
     rates = [(len(each) - LEARNT) * SAMPLES / (each[-1] - each[LEARNT - 1]) for each in ends.values()]
     return LentRun(whole, used, min(rates), helping)
 

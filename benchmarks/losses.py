@@ -22,7 +22,8 @@ from benchmarks.bars import bar
 from benchmarks.noting_network import passes
 from benchmarks.rank_processes import rank
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Checkpoint, Started
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 REPETITIONS = 7
@@ -123,14 +124,12 @@ def _await(holds: Any, what: str) -> None:
 
 
 def _saved(journal: Path) -> set[str]:
-    return {event["job"] for event in read_journal(journal) if event["event"] == "checkpoint"}
+    return {event.job for event in read_journal(journal) if isinstance(event, Checkpoint)}
 
 
 def _started(journal: Path, killed: float) -> float:
     """When the struck job was started after a moment, seconds since 1970; 0 if it was not."""
-    times = (
-        event["unix"] for event in read_journal(journal) if event["event"] == "started" and event["job"] == JOBS[0]
-    )
+    times = (event.unix for event in read_journal(journal) if isinstance(event, Started) and event.job == JOBS[0])
     return next((at for at in times if at > killed), 0.0)
 
 

@@ -5,7 +5,6 @@ From the kill to the end of the first step of the group that formed anew, with i
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -14,11 +13,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.bars import Bar, at_most
 from benchmarks.rank_processes import end, rank
 from benchmarks.written_spec import write_spec
+from fleet.journal.events import Checkpoint, Event, RanksLost, Session, Started
+from fleet.journal.journal import read_journal
+
+E = TypeVar("E", bound=Event)
 
 WAYS = ("device", "mpi")
 REPETITIONS = 7
@@ -74,7 +77,7 @@ def _seconds(folder: Path, way: str, variables: Mapping[str, str]) -> float:
     with (folder / "log").open("w") as log:
         run = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
-            _until(lambda: bool(_events(folder, "checkpoint")), run, folder)
+            _until(lambda: bool(_events(folder, Checkpoint)), run, folder)
             rank(run, LOST).kill()
             killed = time.time()
             _until(lambda: _trains_again(folder), run, folder)
@@ -83,21 +86,18 @@ def _seconds(folder: Path, way: str, variables: Mapping[str, str]) -> float:
             end(run)
 
 
-def _events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    path = folder / "run" / "journal.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    told = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [event for event in told if event["event"] == kind]
+def _events(folder: Path, kind: type[E]) -> list[E]:
+    return [event for event in read_journal(folder / "run" / "journal.jsonl") if isinstance(event, kind)]
 
 
 def _first_step(folder: Path) -> float:
     """When the first step after the new start ended; infinite: none has."""
-    lost, started = (_events(folder, kind) for kind in ("lost", "started"))
-    again = [event["t"] for event in started if lost and event["t"] > lost[0]["t"]]
+    lost = _events(folder, RanksLost)
+    again = [event.t for event in _events(folder, Started) if lost and event.t > lost[0].t]
     if not again:
         return float("inf")
-    begin = _events(folder, "session")[0]
-    after = begin["unix"] - begin["t"] + again[0]
+    begin = _events(folder, Session)[0]
+    after = begin.unix - begin.t + again[0]
     stamps = [float(line) for line in (folder / "steps").read_text().split("\n")[:-1]]
     return min((stamp for stamp in stamps if stamp > after), default=float("inf"))
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.event_lines import end_line, epoch_line_keys
+from fleet.coordination.event_lines import end_of, epoch_of
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded
-from fleet.run_directory.journal import Journal
+from fleet.journal import events
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -118,23 +118,55 @@ class _Run:
     def _first_words(self) -> None:
         journal, asked = self.books.journal, self.asked
         journal.write(
-            "session", session=0, fleet="0", versions={}, host="node-0", spec_hash="", policy="local",
-            policy_parameters={}, rehearsal=None, name="many", reduce="mpi",
-        )  # fmt: skip
+            events.Session(
+                session=0,
+                fleet="0",
+                versions={},
+                host="node-0",
+                spec_hash="",
+                policy="local",
+                policy_parameters={},
+                rehearsal=None,
+                name="many",
+                reduce="mpi",
+            )
+        )
         per_node = asked.devices_per_node
-        ranks: list[dict[str, Any]] = [
-            {"rank": device + 1, "node": device // per_node, "host": f"node-{device // per_node}", "role": "trainer",
-             "device": device, "device_name": f"cuda:{device % per_node}", "cores": [], "kind": None}
+        ranks = tuple(
+            events.Rank(
+                rank=device + 1,
+                node=device // per_node,
+                host=f"node-{device // per_node}",
+                role="trainer",
+                device=device,
+                device_name=f"cuda:{device % per_node}",
+            )
             for device in range(asked.nodes * per_node)
-        ]  # fmt: skip
-        journal.write("cluster", ranks=ranks, devices_per_node=[per_node] * asked.nodes, members_per_device=1)
+        )
+        journal.write(events.Cluster(ranks=ranks, devices_per_node=(per_node,) * asked.nodes))
         for number in range(asked.networks):
             journal.write(
-                "job", job=asked.name(number), model="trainers.zoo:CNN", parameters=20_000 + number,
-                parameter_bytes=80_000, virtual_workers=WORKERS, batch_size=BATCH // WORKERS, seed=number,
-                order_seed=0, data="pictures", samples=SAMPLES, part=None, max_epochs=asked.epochs, arrival=0.0,
-                deadline=None, due=None, priority=0, guaranteed=False, minimum_devices=1,
-            )  # fmt: skip
+                events.Job(
+                    job=asked.name(number),
+                    model="trainers.zoo:CNN",
+                    parameters=20_000 + number,
+                    parameter_bytes=80_000,
+                    virtual_workers=WORKERS,
+                    batch_size=BATCH // WORKERS,
+                    seed=number,
+                    order_seed=0,
+                    data="pictures",
+                    samples=SAMPLES,
+                    part=None,
+                    max_epochs=asked.epochs,
+                    arrival=0.0,
+                    deadline=None,
+                    due=None,
+                    priority=0,
+                    guaranteed=False,
+                    minimum_devices=1,
+                )
+            )
         for number in range(asked.networks):
             curve = RateCurve({1: asked.rate(number)}, per_node=per_node, workers=WORKERS)
             self.books.record_rates(asked.name(number), {"": curve}, "file")
@@ -148,11 +180,19 @@ class _Run:
         name, running = self.asked.name(network), self.books.ledger.running
         allocation = {**running, name: (device,)}
         paces = {job: self.books.ledger.pace(job, devices) for job, devices in allocation.items()}
-        self.books.record("planned", round=self.rounds, allocation=allocation, paces=paces, seconds=0.001)
+        self.books.record(events.Planned(round=self.rounds, allocation=allocation, paces=paces, seconds=0.001))
         self.books.record(
-            "started", round=self.rounds, job=name, devices=(device,), epoch=0, step=0, lane=device,
-            stream="pictures/0/0", moved=False,
-        )  # fmt: skip
+            events.Started(
+                round=self.rounds,
+                job=name,
+                devices=(device,),
+                epoch=0,
+                step=0,
+                lane=device,
+                stream="pictures/0/0",
+                moved=False,
+            )
+        )
         self.rounds += 1
         self._expect(network, device, 1, ends)
 
@@ -164,13 +204,12 @@ class _Run:
         metrics = {"loss": 2.0 / epoch, "accuracy": 1.0 - 0.5 / epoch, "test_loss": 2.1 / epoch}
         seconds, step = SAMPLES / rate, epoch * SAMPLES // BATCH
         event = EpochEnded(name, epoch, step, seconds, rate, metrics, 0.1, (0.5,), (0.0,), (seconds - 0.5,))
-        self.books.record("epoch", **epoch_line_keys(event, self.rounds - 1, (device,)))
+        self.books.record(epoch_of(event, self.rounds - 1, (device,)))
         path = f"checkpoints/{name}/step-{step:08}.h5"
         written = CheckpointWritten(name, epoch, step, path, 250_000, 0.01, "0" * 64)
-        self.books.record("checkpoint", **vars(written))
+        self.books.record(events.Checkpoint(**vars(written)))
 
     def _done(self, network: int, device: int) -> None:
         name, job = self.asked.name(network), self.books.ledger.jobs[self.asked.name(network)]
         ended = GroupEnded(name, (device,), "done", "epochs", self.asked.epochs, 0)
-        kind, keys = end_line(ended, self.rounds - 1, job)
-        self.books.record(kind, **keys)
+        self.books.record(end_of(ended, self.rounds - 1, job))

@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.bars import Bar, bar, median_bar
 from benchmarks.guessed_ensembles import write_guessed_ensemble
 from benchmarks.rehearsed_ranks import RehearsedRun, rehearse
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Cluster, Formed
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "examples" / "digits.yaml"
@@ -91,8 +92,8 @@ def _fleet(words: list[str], check: bool = True) -> int:
 
 def _read(out: Path) -> Trained:
     run, lines = json.loads((out / "run.json").read_text()), list(read_journal(out / "journal.jsonl"))
-    begin = next(line["t"] for line in lines if line["event"] == "cluster")
-    first = next(line["t"] for line in lines if line["event"] == "formed")
+    begin = next(line.t for line in lines if isinstance(line, Cluster))
+    first = next(line.t for line in lines if isinstance(line, Formed))
     return Trained(run["wall_seconds"], run["overhead_seconds"]["profiling"], first - begin, len(run["rounds"]))
 
 

@@ -22,7 +22,8 @@ from benchmarks.bars import at_most
 from benchmarks.clouds import WIDTH
 from benchmarks.rank_processes import end, ranks
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Epoch, Formed, Started
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINERS = (4, 16, 64)
@@ -73,11 +74,11 @@ def _row(trainers: int, folder: Path) -> list[Any]:
             raise RuntimeError(f"{trainers} trainers: exit code {process.returncode}\n{log.read()[-2000:]}")
     events = list(read_journal(out / "journal.jsonl"))
     cpu = json.loads((out / "run.json").read_text())["overhead_seconds"]["scheduling"]
-    epochs = sum(event["event"] == "epoch" for event in events)
-    formed = sum(event["event"] == "formed" for event in events)
-    started = next(event["t"] for event in events if event["event"] == "started")
+    epochs = sum(isinstance(event, Epoch) for event in events)
+    formed = sum(isinstance(event, Formed) for event in events)
+    started = next(event.t for event in events if isinstance(event, Started))
     return [
-        trainers, 2 * trainers, round(session, 1), round(started, 2), round(events[-1]["t"], 1), round(cpu, 2),
+        trainers, 2 * trainers, round(session, 1), round(started, 2), round(events[-1].t, 1), round(cpu, 2),
         round(1000 * cpu / epochs, 2), formed, round(memory),
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ Graph = dict[str, set[str]]
 ROOMS = {
     "fleet": (
         "commands", "run", "simulator", "report", "search", "coordination", "machine", "spec", "profiling",
-        "run_directory", "scheduling",
+        "journal", "scheduling",
     ),
     "fleet.scheduling": (
         "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",
@@ -33,7 +33,7 @@ ROOMS = {
     ),
 }  # fmt: skip
 MOST_ROOMS = 11
-MOST_ARROWS = 46
+MOST_ARROWS = 47
 MOST_FLOORS = 7
 LOOSE: dict[str, set[str]] = {"fleet": {"__main__"}, "fleet.scheduling": set(), "preprocess": set(), "trainers": set()}
 """What may lie beside the rooms of a house; its own front door may always."""

@@ -36,10 +36,10 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
+from fleet.journal.journal import Journal, read_journal
 from fleet.machine.signals import StopFlag
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.ranks.runtime import DataFacts, Runtime
-from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.bars import at_most
 from benchmarks.searched.played_ranks import PlayedRanks
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from fleet.run.options import RunOptions
@@ -27,7 +28,6 @@ from fleet.run.stages.ready import make_ready
 from fleet.run.stages.running import start
 from fleet.run.throttle import Seldom
 from fleet.run.wire import Wire
-from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 from preprocess import SampleLayout
 

@@ -16,7 +16,8 @@ from benchmarks.bars import bar, median_bar
 from benchmarks.fashion_files import Files, cut_files
 from benchmarks.searched.peers.plan import Plan
 from benchmarks.searched.peers.ways import ended
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Decided
+from fleet.journal.journal import read_journal
 
 REPETITIONS = 3
 MEMBERS, INTERVALS, BATCH = 8, [2, 4, 6], 64
@@ -52,7 +53,8 @@ def measure(repetitions: int) -> dict[str, Any]:
                 walls[way].append(ended(words, folder, LIMIT) or LIMIT)
             best["fleet"].append(json.loads((run / "run.json").read_text())["search"]["best_value"])
             best["a plain loop"].append(_best_of_log(folder))
-            copies.append(sum(bool(line.get("copy")) for line in read_journal(run / "journal.jsonl")))
+            decided = (event for event in read_journal(run / "journal.jsonl") if isinstance(event, Decided))
+            copies.append(sum(event.copy is not None for event in decided))
     rows = [
         [way, round(statistics.median(walls[way]), 1), round(statistics.fmean(best[way]), 4)] for way in walls
     ]  # fmt: skip
@@ -116,4 +118,4 @@ def _spec(folder: Path, seed: int, files: Files) -> Path:
 
 def _best_of_log(folder: Path) -> float:
     lines = map(json.loads, (folder / "epochs.jsonl").read_text().splitlines())
-    return float(max(line["accuracy"] for line in lines if line["epoch"] == INTERVALS[-1]))
+    return float(max(line.accuracy for line in lines if line.epoch == INTERVALS[-1]))

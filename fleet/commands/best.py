@@ -15,8 +15,8 @@ from fleet.commands.ending import mendable
 from fleet.report.terminal import plain_table
 
 if TYPE_CHECKING:
+    from fleet.journal.metric_order import MetricOrder
     from fleet.run.harvest.members import Members
-    from fleet.run_directory.metric_order import MetricOrder
 
 _SECONDS_IN_AN_HOUR = 3600.0
 COLUMNS = ("job", "status", "metric", "value", "epoch", "parameters", "device_hours", "checkpoint", "checkpoint_epoch")
@@ -51,9 +51,9 @@ def best(
 
     Reads only, also while the run goes on. Exit codes: 0, or 2 if there is nothing to list.
     """
+    from fleet.journal.metric_order import HIGHER, LOWER
     from fleet.run.harvest.errors import HarvestError
     from fleet.run.harvest.members import read_members
-    from fleet.run_directory.metric_order import HIGHER, LOWER
     from fleet.spec import SpecError
 
     with mendable(HarvestError, SpecError):

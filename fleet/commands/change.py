@@ -13,7 +13,7 @@ from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import STOPPED
 
 if TYPE_CHECKING:
-    from fleet.run_directory.journal import JournalLine
+    from fleet.journal.events import Bounds
 
 _POLL_SECONDS = 0.2
 
@@ -43,19 +43,20 @@ def change(
         run = attach(directory)
         wish = run.change(**{name: bound for name, bound in asked.items() if bound is not None})
     limit = time.monotonic() + wait
-    while (line := _taken_in(directory, wish)) is None and not run.wait(0):
+    while (taken := _taken_in(directory, wish)) is None and not run.wait(0):
         if time.monotonic() >= limit:
             end(STOPPED, f"rank 0 has not answered within {wait:g} s; the wish stays in {directory}")
         time.sleep(_POLL_SECONDS)
-    if line is None and (line := _taken_in(directory, wish)) is None:
+    if taken is None and (taken := _taken_in(directory, wish)) is None:
         print(f"nobody runs {directory} now; its next start goes by that")
     else:
-        print(f"the search goes by that from virtual time {line['time']} on")
+        print(f"the search goes by that from virtual time {taken.time} on")
 
 
-def _taken_in(directory: Path, wish: int) -> JournalLine | None:
-    """The line of the journal that says that the run has taken the wish in; None: there is none."""
-    from fleet.run_directory.journal import read_journal
+def _taken_in(directory: Path, wish: int) -> Bounds | None:
+    """The event that says that the run has taken the wish in; None: there is none."""
+    from fleet.journal.events import Bounds
+    from fleet.journal.journal import read_journal
 
-    lines = (line for line in read_journal(directory / "journal.jsonl") if line["event"] == "bounds")
-    return next((line for line in lines if line.get("wish") == wish), None)
+    told = (event for event in read_journal(directory / "journal.jsonl") if isinstance(event, Bounds))
+    return next((event for event in told if event.wish == wish), None)

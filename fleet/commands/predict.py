@@ -106,8 +106,8 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
     from fleet.commands.predict_table import figures_table, lines, scaled_table
+    from fleet.journal.strict_json import strict_json
     from fleet.run.console import rank_console
-    from fleet.run_directory.strict_json import strict_json
 
     if as_json:
         print(strict_json(told, indent=1))

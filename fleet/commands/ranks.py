@@ -48,10 +48,10 @@ def _join(options: RunOptions) -> int:
 
 def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     """Check what can be checked without ranks, then start them."""
+    from fleet.journal.directory import RunDirectory
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.report.terminal import terminal_size
     from fleet.run.pinning import variables_of
-    from fleet.run_directory.directory import RunDirectory
 
     with mendable():
         spec = options.load()

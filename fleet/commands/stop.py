@@ -14,9 +14,9 @@ from fleet.commands.ending import end
 from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
+    from fleet.journal.lock import LockWatch
+    from fleet.journal.stop_wishes import StopWishes
     from fleet.report.status.scan import JournalScan
-    from fleet.run_directory.lock import LockWatch
-    from fleet.run_directory.stop_wishes import StopWishes
 
 _POLL_SECONDS = 0.2
 _OVER = ("halted", "pruned", "done", "failed")
@@ -34,16 +34,16 @@ def stop(
     `fleet run`. A job that was stopped by name stays stopped, until `fleet stop DIR JOB --undo`. Exit codes: 0 it has
     stopped, or nothing of it runs; 2 bad input; 75 the run has not answered yet.
     """
+    from fleet.journal.lock import NAME, LockWatch
+    from fleet.journal.stop_wishes import StopWishes
     from fleet.report.status.scan import JournalScan
-    from fleet.run_directory.lock import NAME, LockWatch
-    from fleet.run_directory.stop_wishes import StopWishes
 
     watch, wishes, scan = LockWatch(directory / NAME), StopWishes(directory), JournalScan()
     if undo and not jobs:
         end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
             "its `fleet run`")  # fmt: skip
     if not (directory / "journal.jsonl").is_file() and watch.holder() is None:
-        from fleet.run_directory.near_runs import no_run
+        from fleet.journal.near_runs import no_run
 
         end(BAD_INPUT, no_run(directory))
     if jobs:

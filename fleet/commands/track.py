@@ -15,8 +15,8 @@ from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
+    from fleet.journal.lock import Lock
     from fleet.run.harvest.tracked.facts import TrackedEnsemble
-    from fleet.run_directory.lock import Lock
 
 _LOCK = ".track.lock"
 _USUAL_FOLDER = "mlruns"
@@ -61,10 +61,10 @@ def track(
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
+    from fleet.journal.secrets import masked_uri
     from fleet.run.harvest.errors import HarvestError
     from fleet.run.harvest.tracked.following import Following
     from fleet.run.harvest.tracked.mlflow_store import MlflowStore
-    from fleet.run_directory.secrets import masked_uri
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -102,7 +102,7 @@ class _Look:
         return run
 
     def _take(self) -> None:
-        from fleet.run_directory.lock import HeldError, take
+        from fleet.journal.lock import HeldError, take
 
         what = "another fleet track tells of this run"
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Executor, GroupEnded
 from fleet.coordination.outside import Outside
+from fleet.journal import events
 
 
 class BatchWishes:
@@ -40,11 +41,11 @@ class BatchWishes:
             target = job.batches.nearest(wanted.get(name, job.batch))
             batch = job.batches.nearest(job.towards(target))
             if job.schedule is None:
-                self._books.record("batch", job=name, batch=batch)
+                self._books.record(events.Batch(job=name, batch=batch))
             elif job.step and not job.is_as_it_has(batch):
                 self._wanted[name] = target
             elif not job.is_as_it_has(batch):
-                self._books.record("batch", job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch))
+                self._books.record(events.Batch(job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch)))
                 if batch != target:
                     self._wanted[name] = target
             self._outside.tell_batch(name)

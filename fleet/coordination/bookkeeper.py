@@ -6,21 +6,25 @@ Nobody else changes the books of a run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import ParamSpec
 
 from fleet.coordination.ledger import Ledger
-from fleet.run_directory.journal import Journal, JournalLine
-from fleet.run_directory.sample_counts import SampleCounts
+from fleet.journal import events
+from fleet.journal.journal import Journal
+from fleet.journal.state import SampleCounts
+from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.service_level import ServiceWindow
+
+P = ParamSpec("P")
 
 
 class Bookkeeper:
     """Writes down what happens in a run, and changes its books accordingly, in one call.
 
-    The books change by the line alone: lines of earlier sessions, read again, change them as they did then.
+    The books change by the event alone: those of earlier sessions, read again, change them as they did then.
 
     Args:
         ledger: the books.
@@ -30,12 +34,12 @@ class Bookkeeper:
     def __init__(self, ledger: Ledger, journal: Journal) -> None:
         self.ledger, self.journal = ledger, journal
 
-    def record(self, event: str, **keys: Any) -> None:
-        """Write down one event of the journal, with its keys, and change the books by it."""
-        if event == "done":
-            deadline = self.ledger.jobs[keys["job"]].state.deadline
-            keys["deadline"] = deadline if deadline < math.inf else None
-        take_line(self.ledger, self.journal.write(event, **keys))
+    def record(self, event: events.Event) -> None:
+        """Write down an event of the journal, and change the books by it."""
+        if isinstance(event, events.Done):
+            deadline = self.ledger.jobs[event.job].state.deadline
+            event = replace(event, deadline=deadline if deadline < math.inf else None)
+        take_event(self.ledger, self.journal.write(event))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
         """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
@@ -46,205 +50,209 @@ class Bookkeeper:
             curves: by kind; one under "" where all devices are alike.
         """
         curve = curves[self.ledger.home(name, curves)]
-        fitted = [float(rate) for rate in curve.rates(min(self.ledger.jobs[name].limit, self.ledger.cluster.size))]
+        counts = min(self.ledger.jobs[name].limit, self.ledger.cluster.size)
+        fitted = tuple(float(rate) for rate in curve.rates(counts))
         kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
-        told = {"kinds": kinds} if kinds else {}
-        self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted, **told)
+        self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
 
     def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
         """Write down what became of promised service levels."""
         for window in windows:
             self.record(
-                "service_window", job=window.job, begin=window.begin, end=window.end, promised=window.promised,
-                had=window.had, broken=window.broken,
-            )  # fmt: skip
+                events.ServiceWindow(
+                    job=window.job,
+                    begin=window.begin,
+                    end=window.end,
+                    promised=window.promised,
+                    had=window.had,
+                    broken=window.broken,
+                )
+            )
 
-    def note(self, event: str, **keys: Any) -> None:
+    def note(self, change: Callable[P, None], *what: P.args, **more: P.kwargs) -> None:
         """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
 
-        Keys may be objects that JSON cannot hold.
+        Args:
+            change: a method of the books.
         """
-        take_line(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
+        change(*what, **more)
 
-    def announce(self, event: str, **keys: Any) -> None:
+    def announce(self, event: events.Event) -> None:
         """Tell what passes too often to be kept to those who watch, and to nobody else."""
-        self.journal.announce(event, **keys)
-        self.note(event, **keys)
+        take_event(self.ledger, self.journal.announce(event))
 
 
-def recall(ledger: Ledger, lines: Iterable[JournalLine]) -> None:
+def recall(ledger: Ledger, told: Iterable[events.Event]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
-    for line in lines:
-        take_line(ledger, line)
+    for event in told:
+        take_event(ledger, event)
     ledger.reopened()
 
 
-def take_line(ledger: Ledger, line: JournalLine) -> None:
-    """Change the books by one line; what it says of a job that they do not have is passed over."""
-    job = line.get("job")
-    if job is None:
-        _change_run(ledger, line)
-    elif job in ledger.jobs:
-        _change_job(ledger, job, line)
+def take_event(ledger: Ledger, event: events.Event) -> None:
+    """Change the books by an event; what it says of a job that they do not have is passed over."""
+    job = getattr(event, "job", None)
+    if job is None or job in ledger.jobs:
+        _Changes(ledger).take(event)
 
 
-def _change_run(ledger: Ledger, line: JournalLine) -> None:
-    match line["event"]:
-        case "session":
-            ledger.reopened()
-            ledger.session_began()
-        case "planned":
-            ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
-            ledger.lent.planned(line.get("lent"))
-        case "round_end":
-            ledger.round_ended(line["t"])
-        case "preprocessors":
-            ledger.preprocessors_measured(line)
-        case "lost":
-            ledger.devices_lost(line["devices"])
-        case "samples":
-            ledger.samples_counted(SampleCounts(line["read"], line["laid"], line["made"]))
-        case "energy":
-            ledger.energy_read(line)
-        case "ended":
-            ledger.round_ended(line["t"])
-            ledger.ended(line["overhead_seconds"])
-        case "arrived":
-            ledger.arrived(line["jobs"])
-        case "promises":
-            ledger.promised(line["promises"])
-        case "charged":
-            ledger.charged(line["to"], line["seconds"])
-        case "rating":
-            ledger.rating(line["begins"])
-        case "added":
-            ledger.added(line["record"])
+class _Changes(events.Observer):
+    """What each event changes in the books."""
 
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
-def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
-    if "best" in line:
-        ledger.best_kept(job, line["best"])
-    match line["event"]:
-        case "profile":
-            ledger.formed(line.get("forming", 0.0))
-        case "rates" if line.get("source") != "training":  # those follow from the epochs
-            kinds = line.get("kinds") or {"": line["measured"]}
-            curves = {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()}
-            ledger.rated(job, curves, line.get("source") == "guessed")
-        case "batch_profile":
-            ledger.rated_with(job, line["batch"], line["rate"])
-        case "executor_profile":
-            ledger.rated_together(job, line["executors"], line["rate"])
-        case "batch":
-            if line.get("epoch") is None:
-                ledger.batch_fixed(job, line["batch"])
-            else:
-                ledger.batch_changed(job, line["batch"], line["epoch"], line.get("parts", 1))
-        case "admitted":
-            deadline = line.get("deadline")
-            ledger.admitted(job, math.inf if deadline is None else deadline)
-        case "late":
-            ledger.promise_broken(job, line["deadline"], line["end"])
-        case "service_window":
-            ledger.service_told(job, line["broken"])
-        case "pardoned":
-            ledger.pardoned(job, line["t"])
-        case "set_back":
-            ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
-        case "started":
-            ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
-            shares = tuple(line.get("shares", ()))
-            kind, lane, kept = line.get("kind", ""), line.get("lane", 0), tuple(line.get("kept", ()))
-            ledger.started(job, tuple(line["devices"]), line["t"], lane, shares, kind, kept)
-            ledger.lent.started(job, line.get("prepared_by", ()))
-        case "done":
-            metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
-            ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
-        case "extended":
-            ledger.stopped(job, ledger.jobs[job].epoch, ledger.jobs[job].step, line["t"])
-            if ledger.jobs[job].until is not None:
-                ledger.added(ledger.jobs[job].limited(line["epochs"]))
-        case "failed":
-            text = _error(line)
-            ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
-        case _:
-            _change_trial(ledger, job, line)
+    # the run
 
+    def on_session(self, event: events.Session) -> None:
+        self._ledger.reopened()
+        self._ledger.session_began()
 
-def _change_trial(ledger: Ledger, job: str, line: JournalLine) -> None:
-    """What the search says of a trial."""
-    match line["event"]:
-        case "search" if line["kind"] in ("start", "resume"):
-            ledger.added(ledger.jobs[job].limited(line["end"]))
-        case "ahead":
-            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=not (line.get("sure") or line.get("probable"))))
-        case "dropped":
-            ledger.added(replace(ledger.jobs[job], checkpoint=None))
-        case "further":
-            record = ledger.jobs[job]
-            ledger.added(replace(record, state=record.state.changed(further=line["epochs"])))
-        case "withdrawn":
-            found = (line["epoch"], line["metrics"], line["checkpoint"])
-            ledger.added(ledger.jobs[job].withdrawn(*found, line["t"]))
-        case _:
-            _change_unsaid(ledger, job, line)
+    def on_planned(self, event: events.Planned) -> None:
+        self._ledger.planned(event.allocation, event.t, event.others_go_on)
+        self._ledger.lent.planned(event.lent)
 
+    def on_round_end(self, event: events.RoundEnded) -> None:
+        self._ledger.round_ended(event.t)
 
-def _change_unsaid(ledger: Ledger, job: str, line: JournalLine) -> None:
-    """What a run finds out anew at each start, and its journal does not say."""
-    match line["event"]:
-        case "halted" | "taken_up":
-            ledger.halted(job, line["event"] == "halted")
-        case "rank_cost":
-            ledger.cost_ranks(job)
-        case "stands":
-            ledger.stands_at(job, line["found"])
-        case "rate_known":
-            ledger.rated_with(job, line["batch"], line["rate"])
-        case "fits":
-            ledger.fits(job, line["samples"])
-        case "range_cut":
-            ledger.range_cut(job, line["least"], line["most"])
-        case "rehearses":
-            ledger.rehearses(job, line["curves"])
-        case _:
-            _change_running(ledger, job, line)
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self._ledger.preprocessors_measured(DataPath.of(event.counts, event.of_data, event.of_new))
 
+    def on_lost(self, event: events.RanksLost) -> None:
+        self._ledger.devices_lost(event.devices)
 
-def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
-    match line["event"]:
-        case "formed":
-            ledger.charged("reforming", line["seconds"] * ledger.share(job))
-            ledger.formed(line["seconds"])
-        case "timed":
-            ledger.timed(job, line["rate"])
-        case "progress":
-            ledger.progressed(job, line["epoch"], line["step"], line["t"])
-        case "slowed":
-            ledger.slowed(job, line["rate"])
-        case "epoch":
-            computed = {int(device): seconds for device, seconds in line.get("computed", {}).items()}
-            ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"], computed)
-            ledger.was_deaf(job, line.get("deaf", 0.0))
-            if rate := line.get("rate", 0.0):
-                ledger.epoch_took(job, line.get("seconds", 0.0) - ledger.jobs[job].state.epoch / rate)
-        case "checkpoint":
-            ledger.charged("checkpoint", line.get("seconds", 0.0) * ledger.share(job))
-            ledger.saved(job, line["path"], line.get("seconds", 0.0))
-        case "stopped" | "paused":
-            ledger.stopped(job, line["epoch"], line["step"], line["t"])
-            if line["why"] == "lost" and not ledger.lost_devices.isdisjoint(line["devices"]):
-                ledger.cost_ranks(job)
+    def on_samples(self, event: events.Samples) -> None:
+        self._ledger.samples_counted(SampleCounts(event.read, event.laid, event.made))
 
+    def on_energy(self, event: events.Energy) -> None:
+        self._ledger.energy_read(event)
 
-def _error(line: JournalLine) -> str:
-    """A traceback says all; how a process ended, its stack alone does not."""
-    traceback = line.get("traceback")
-    if traceback and line.get("cost_ranks"):
-        return f"{line['error']}\n{traceback}"
-    return str(traceback or line["error"])
+    def on_ended(self, event: events.Ended) -> None:
+        self._ledger.round_ended(event.t)
+        self._ledger.ended(event.overhead_seconds)
 
+    # a job before it trains
 
-def _curve(ledger: Ledger, job: str, kind: str, measured: Mapping[str | int, float]) -> RateCurve:
-    rates = {int(count): rate for count, rate in measured.items()}
-    return RateCurve(rates, per_node=ledger.cluster.per_node(kind), workers=ledger.jobs[job].limit)
+    def on_profile(self, event: events.Profile) -> None:
+        self._ledger.formed(event.forming)
+
+    def on_rates(self, event: events.Rates) -> None:
+        if event.source != "training":  # those follow from the epochs
+            job, kinds = event.job, event.kinds or {"": event.measured}
+            per_node, limit = self._ledger.cluster.per_node, self._ledger.jobs[job].limit
+            curves = {kind: RateCurve(rates, per_node=per_node(kind), workers=limit) for kind, rates in kinds.items()}
+            self._ledger.rated(job, curves, event.source == "guessed")
+
+    def on_batch_profile(self, event: events.BatchProfile) -> None:
+        self._ledger.rated_with(event.job, event.batch, event.rate)
+
+    def on_executor_profile(self, event: events.ExecutorProfile) -> None:
+        self._ledger.rated_together(event.job, event.executors, event.rate)
+
+    def on_batch(self, event: events.Batch) -> None:
+        if event.epoch is None:
+            self._ledger.batch_fixed(event.job, event.batch)
+        else:
+            self._ledger.batch_changed(event.job, event.batch, event.epoch, event.parts or 1)
+
+    def on_admitted(self, event: events.Admitted) -> None:
+        self._ledger.admitted(event.job, math.inf if event.deadline is None else event.deadline)
+
+    def on_late(self, event: events.Late) -> None:
+        self._ledger.promise_broken(event.job, event.deadline, event.end)
+
+    def on_service_window(self, event: events.ServiceWindow) -> None:
+        self._ledger.service_told(event.job, event.broken)
+
+    def on_pardoned(self, event: events.Pardoned) -> None:
+        self._ledger.pardoned(event.job, event.t)
+
+    def on_rank_cost(self, event: events.RankCost) -> None:
+        self._ledger.cost_ranks(event.job)
+
+    # a job while it trains
+
+    def on_started(self, event: events.Started) -> None:
+        job = event.job
+        self._ledger.goes_on_from(job, event.epoch, event.step, event.t)
+        self._ledger.started(job, event.devices, event.t, event.lane, event.shares, event.kind, event.kept)
+        self._ledger.lent.started(job, event.prepared_by)
+
+    def on_formed(self, event: events.Formed) -> None:
+        self._ledger.charged("reforming", event.seconds * self._ledger.share(event.job))
+        self._ledger.formed(event.seconds)
+
+    def on_timed(self, event: events.Timed) -> None:
+        self._ledger.timed(event.job, event.rate)
+
+    def on_progress(self, event: events.Progress) -> None:
+        self._ledger.progressed(event.job, event.epoch, event.step, event.t)
+
+    def on_slowed(self, event: events.Slowed) -> None:
+        self._ledger.slowed(event.job, event.rate)
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        job, rate = event.job, event.rate or 0.0
+        self._ledger.epoch_ended(job, event.epoch, event.metrics, rate, event.t, event.computed)
+        self._ledger.was_deaf(job, event.deaf)
+        if rate:
+            self._ledger.epoch_took(job, event.seconds - self._ledger.jobs[job].state.epoch / rate)
+
+    def on_checkpoint(self, event: events.Checkpoint) -> None:
+        if event.best is not None:
+            self._ledger.best_kept(event.job, event.best)
+        self._ledger.charged("checkpoint", event.seconds * self._ledger.share(event.job))
+        self._ledger.saved(event.job, event.path, event.seconds)
+
+    def on_best(self, event: events.BestKept) -> None:
+        self._ledger.best_kept(event.job, event.best)
+
+    def on_set_back(self, event: events.SetBack) -> None:
+        self._ledger.goes_on_from(event.job, event.epoch, event.step, event.t)
+
+    # how a job's training ends
+
+    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
+        self._ledger.stopped(event.job, event.epoch, event.step, event.t)
+        if event.why == "lost" and not self._ledger.lost_devices.isdisjoint(event.devices):
+            self._ledger.cost_ranks(event.job)
+
+    on_paused = on_stopped
+
+    def on_halted(self, event: events.Halted) -> None:
+        self._ledger.halted(event.job)
+
+    def on_taken_up(self, event: events.TakenUp) -> None:
+        self._ledger.halted(event.job, False)
+
+    def on_done(self, event: events.Done) -> None:
+        self._ledger.done(event.job, event.epoch, event.metrics, event.checkpoint, event.t, event.deadline)
+
+    def on_failed(self, event: events.Failed) -> None:
+        text = event.traceback or event.error  # a traceback says all; how a process ended, its stack alone does not
+        if event.traceback and event.cost_ranks:
+            text = f"{event.error}\n{event.traceback}"
+        self._ledger.failed(event.job, event.epoch, text, event.t, event.cost_ranks)
+
+    def on_extended(self, event: events.Extended) -> None:
+        job = self._ledger.jobs[event.job]
+        self._ledger.stopped(job.name, job.epoch, job.step, event.t)
+        if job.until is not None:
+            self._ledger.added(self._ledger.jobs[job.name].limited(event.epochs))
+
+    # the trial of a search
+
+    def on_search(self, event: events.Decided) -> None:
+        if event.kind in ("start", "resume"):
+            self._ledger.added(self._ledger.jobs[event.job].limited(event.end))
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        ahead = not (event.sure or event.probable)
+        self._ledger.added(self._ledger.jobs[event.job].limited(event.epoch, ahead=ahead))
+
+    def on_dropped(self, event: events.Dropped) -> None:
+        self._ledger.added(replace(self._ledger.jobs[event.job], checkpoint=None))
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        job = self._ledger.jobs[event.job]
+        self._ledger.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))

@@ -13,7 +13,7 @@ from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.event_lines import dropped_by, end_line, epoch_line_keys, plan_keys, unlike_keys
+from fleet.coordination.event_lines import dropped_by, end_of, epoch_of
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
@@ -23,6 +23,7 @@ from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, unha
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
+from fleet.journal import events
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import validate
@@ -31,6 +32,7 @@ from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
 from fleet.scheduling.policies.within_prices import driven
 
 POLL_SECONDS = 1.0
+MOST_TOLD_AGAIN = 64  # networks that go on, of which the line of a round tells where they train
 MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
 
 
@@ -105,7 +107,7 @@ class Coordinator:
         """The coordinator's own, which is charged in CPU seconds: the trainers go on meanwhile."""
         begin = thread_time()
         yield
-        self.books.note("charged", to="scheduling", seconds=thread_time() - begin)
+        self.books.note(self.ledger.charged, "scheduling", thread_time() - begin)
 
     def _look_outside(self) -> None:
         """Take in who has come, from outside or by the time of arrival that its spec gives."""
@@ -115,7 +117,7 @@ class Coordinator:
         if changed := self._halting.look(self._leave, self._newcomers.measured):
             self._agenda.happened(now, *changed)
         if arrived := self.ledger.come(now):
-            self.books.note("arrived", jobs=arrived)
+            self.books.note(self.ledger.arrived, arrived)
             urgent = any(self.ledger.jobs[job].state.guaranteed for job in arrived)
             self._agenda.happened(now, *arrived, urgent=urgent)
 
@@ -136,7 +138,7 @@ class Coordinator:
         plan = self.policy.plan(state)
         validate(plan.whole_of(state.staying), state)
         self._plan_seconds = perf_counter() - begin
-        self.books.note("charged", to="scheduling", seconds=max(0.0, self._plan_seconds - (thread_time() - cpu)))
+        self.books.note(self.ledger.charged, "scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._first.choose(self.policy, state, plan)
         self._agenda.planned(plan)
         return plan
@@ -160,7 +162,8 @@ class Coordinator:
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
-        self._coming = Coming(new, plan.lanes, plan.batches, plan_keys(plan, self._plan_seconds))
+        told = {"bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
+        self._coming = Coming(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
         self._start_who_can()
         if not self._coming.devices and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
@@ -172,12 +175,12 @@ class Coordinator:
             self._promise(name)
         self._tell_late(self.ledger.noticed(plan.late))
         self.books.record_windows(plan.windows)
-        self.books.note("promises", promises=plan.promises)
+        self.books.note(self.ledger.promised, plan.promises)
         for name in plan.promoted:
-            self.books.record("pardoned", job=name)
+            self.books.record(events.Pardoned(job=name))
         for name, why in plan.dropped.items():
             error, epoch = dropped_by(self.policy.name, why), self.ledger.jobs[name].epoch
-            self.books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+            self.books.record(events.Failed(job=name, epoch=epoch, error=error))
         self._undecided = plan.undecided
         self._tell_verdicts()
 
@@ -196,14 +199,14 @@ class Coordinator:
 
     def _promise(self, name: str) -> None:
         deadline = self.ledger.jobs[name].state.deadline
-        self.books.record("admitted", job=name, deadline=deadline if deadline < math.inf else None)
+        self.books.record(events.Admitted(job=name, deadline=deadline if deadline < math.inf else None))
 
     def _tell_late(self, late: Mapping[str, float]) -> None:
         """Tell of each promise that cannot be kept any more, once, and of each that can be kept after all."""
         known = self.ledger.late
         for name in late.keys() - known:
             end, deadline = late[name], self.ledger.jobs[name].state.deadline
-            self.books.record("late", job=name, deadline=deadline, end=end if end < math.inf else None)
+            self.books.record(events.Late(job=name, deadline=deadline, end=end if end < math.inf else None))
         for name in known - late.keys():
             self._promise(name)
 
@@ -233,21 +236,36 @@ class Coordinator:
         allocation = {**self.ledger.held, **starting.devices}
         self._end_round()
         self._batches.settle(starting.devices, starting.batches)
-        paces = {job: self.ledger.pace(job, devices) for job, devices in allocation.items()}
-        number = len(self.ledger.rounds)
-        self.books.record("planned", round=number, allocation=allocation, paces=paces, **starting.keys)
+        others_go_on = len(allocation) - len(starting.devices) > MOST_TOLD_AGAIN
+        named = starting.devices if others_go_on else allocation
+        paces = {job: self.ledger.pace(job, devices) for job, devices in named.items()}
+        number, keys = len(self.ledger.rounds), starting.keys
+        self.books.record(
+            events.Planned(round=number, allocation=named, paces=paces, others_go_on=others_go_on, **keys)
+        )
         starts = [self._start_of(job, starting) for job in starting.devices]
         batch = self._feeding.choose(number, starts, allocation)
-        unlike = {start.job: unlike_keys(start, self.ledger.kinds_of(start.devices)) for start in batch}
+        told = {start.job: start for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
             job, devices = self.ledger.jobs[started.job], starting.devices[started.job]
             begun = self._first.begins_on(job.name, devices)
-            kept = {"kept": devices} if begun != devices else {}
+            start, kinds = told[job.name], self.ledger.kinds_of(told[job.name].devices)
             self.books.record(
-                "started", round=number, job=job.name, devices=begun, epoch=job.epoch,
-                step=job.step, lane=started.lane, stream=started.stream, moved=started.moved,
-                **unlike[job.name], **kept,
-            )  # fmt: skip
+                events.Started(
+                    round=number,
+                    job=job.name,
+                    devices=begun,
+                    epoch=job.epoch,
+                    step=job.step,
+                    lane=started.lane,
+                    stream=started.stream,
+                    moved=started.moved,
+                    shares=start.shares,
+                    kind="" if start.shares else kinds[0],
+                    prepared_by=start.prepared_by,
+                    kept=devices if begun != devices else (),
+                )
+            )
             self._hear(job.name)
             self._first.started(job.name, begun, self._now())
             self._agenda.started(job.name)
@@ -269,14 +287,14 @@ class Coordinator:
         """Have everybody leave; return whether all have, and what they did is saved."""
         if not self._stopping:
             self._stopping = True
-            self.books.record("stopping", jobs=list(self.ledger.running))
+            self.books.record(events.Stopping(jobs=tuple(self.ledger.running)))
             for job in list(self.ledger.running):
                 self._leave(job, "signal")
         return not self.executor.save_held() and not self.ledger.running
 
     def _end_round(self) -> None:
         if (last := self.ledger.round) is not None:
-            self.books.record("round_end", round=last.index, start=last.start, end=self._now())
+            self.books.record(events.RoundEnded(round=last.index, start=last.start, end=self._now()))
 
     def _record(self, event: Event) -> None:
         """Book one event and write it down."""
@@ -289,16 +307,16 @@ class Coordinator:
             devices = self.ledger.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
                 before = self.ledger.jobs[event.job].expected_end
-                self.books.record("epoch", **epoch_line_keys(event, self._round, devices))
+                self.books.record(epoch_of(event, self._round, devices))
                 self._first.ended_epoch(event.job)
                 if not self._learn(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
         elif isinstance(event, CheckpointWritten):
             record_checkpoint(self.books, event)
         elif isinstance(event, Formed):
-            self.books.record("formed", job=event.job, seconds=event.seconds)
+            self.books.record(events.Formed(job=event.job, seconds=event.seconds))
             for text in event.warnings:
-                self.books.record("warning", text=text, job=event.job)
+                self.books.record(events.Warned(text=text, job=event.job))
         elif isinstance(event, StepsTimed):
             self._first.told(event)
         elif isinstance(event, Measured):
@@ -309,13 +327,13 @@ class Coordinator:
             self._record_end(self._judged(event))
         elif isinstance(event, SetBack):
             found = self.outside.stands(event.job)
-            self.books.record("set_back", job=event.job, epoch=found.epoch, step=found.step)
+            self.books.record(events.SetBack(job=event.job, epoch=found.epoch, step=found.step))
             self._agenda.happened(self._now(), event.job)
         elif isinstance(event, AtStep):
             before = self.ledger.jobs[event.job].expected_end
-            self.books.announce("progress", **asdict(event))
+            self.books.announce(events.Progress(**asdict(event)))
             if self._learn(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
-                self.books.announce("slowed", job=event.job, rate=event.rate)
+                self.books.announce(events.Slowed(job=event.job, rate=event.rate))
 
     def _learn(self, job: str, before: float) -> bool:
         """Tell the agenda a job's expected end, and what it was `before`; True: a promise is later, plans follow."""
@@ -330,7 +348,7 @@ class Coordinator:
 
     def _record_loss(self, event: RanksGone) -> None:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
-        self.books.record("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
+        self.books.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
         self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
         self._coming = Coming()
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
@@ -343,8 +361,7 @@ class Coordinator:
         curves, guessed = self.ledger.jobs[event.job].curves, self.ledger.jobs[event.job].guessed
         if curves:
             self.books.record_rates(event.job, curves, "guessed" if guessed else "training")
-        name, keys = end_line(event, self._round if curves else None, self.ledger.jobs[event.job])  # None: measured
-        self.books.record(name, **keys)
+        self.books.record(end_of(event, self._round if curves else None, self.ledger.jobs[event.job]))  # None: measured
         self._halting.ended(event)
         self._tell_verdicts()
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
@@ -365,7 +382,7 @@ class Coordinator:
         found, job = self.outside.stands(event.job), self.ledger.jobs[event.job]
         event = replace(event, epoch=found.epoch, step=found.step)
         if found.ended:
-            self.books.note("stands", job=event.job, found=found)
+            self.books.note(self.ledger.stands_at, event.job, found)
             return replace(event, why="done", reason=found.ended)
         death = self.outside.death(event.devices)
         if death is not None and death.stack:
@@ -396,9 +413,16 @@ class Coordinator:
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"
                 )
                 self.books.record(
-                    "failed", round=self._round, job=job, devices=devices, epoch=self.ledger.jobs[job].epoch,
-                    error=text, traceback=self.outside.stuck(), cost_ranks=True,
-                )  # fmt: skip
+                    events.Failed(
+                        round=self._round,
+                        job=job,
+                        devices=devices,
+                        epoch=self.ledger.jobs[job].epoch,
+                        error=text,
+                        traceback=self.outside.stuck(),
+                        cost_ranks=True,
+                    )
+                )
                 raise SilentGroupError(text, job)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from fleet.coordination.protocol import EnergyRead
+from fleet.journal import events
 
 PACE_SECONDS = 2.0  # between two readings of a host, at least
 READINGS_A_SECOND = 50  # that rank 0 hears at most, of all hosts together
@@ -18,7 +19,7 @@ NETWORKS_A_SECOND = 4  # that lines tell of at most: a day's are less than 10 MB
 class EnergyBooks(Protocol):
     """What is told of energy."""
 
-    def record(self, event: str, **keys: Any) -> None: ...
+    def record(self, event: events.Event) -> None: ...
 
 
 class EnergyShares:
@@ -83,7 +84,7 @@ class EnergyShares:
             text = (
                 f"energy of {word.host} by {', '.join(word.gone)} cannot be read any more: figures miss it from now on"
             )
-            self._books.record("warning", text=text, job=None)
+            self._books.record(events.Warned(text=text))
         if not word.sources:
             self._readers.discard(word.rank)
         self._sources.update(word.sources)
@@ -102,8 +103,10 @@ class EnergyShares:
         """Tell the journal what it does not know yet."""
         self._written = self._clock()
         if self._sources and (self._jobs or self._idle):
-            jobs: dict[str, Any] = {job: round(joules, 3) for job, joules in self._jobs.items()}
-            self._books.record("energy", jobs=jobs, idle=round(self._idle, 3), sources=sorted(self._sources))
+            jobs = {job: round(joules, 3) for job, joules in self._jobs.items()}
+            self._books.record(
+                events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources)))
+            )
             self._jobs.clear()
             self._idle = 0.0
 

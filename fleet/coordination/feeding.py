@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Start
+from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath, demand_of
 from fleet.scheduling.model.state import Allocation
 
@@ -42,8 +43,9 @@ class Feeding:
         needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
         working = min(needed, path.most)
         trainers = self._without_network(batch)[: needed - working]
-        told = {"trainers": trainers} if trainers else {}
-        self._books.record("preprocessing", round=round_, demand=demand, working=working, available=path.most, **told)
+        self._books.record(
+            events.Preprocessing(round=round_, demand=demand, working=working, available=path.most, trainers=trainers)
+        )
         return tuple(replace(start, makers=working, prepared_by=trainers) for start in batch)
 
     def formed_anew(self, new: Allocation, allocation: Allocation, lent: int) -> dict[str, tuple[int, ...]]:

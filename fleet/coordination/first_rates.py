@@ -10,6 +10,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import StepsTimed
+from fleet.journal import events
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
@@ -95,9 +96,16 @@ class FirstRates:
         kinds = self._ledger.kinds_of(devices)
         if devices and event.rate > 0 and not self._ledger.jobs[event.job].is_timed_on(kinds):
             self._books.record(
-                "timed", job=event.job, devices=devices, count=len(devices), rate=event.rate, batches=event.batches,
-                seconds=event.seconds, **({"kind": kinds[0]} if kinds[0] and len(set(kinds)) == 1 else {}),
-            )  # fmt: skip
+                events.Timed(
+                    job=event.job,
+                    devices=devices,
+                    count=len(devices),
+                    rate=event.rate,
+                    batches=event.batches,
+                    seconds=event.seconds,
+                    kind=kinds[0] if len(set(kinds)) == 1 else "",
+                )
+            )
             self._heard(event.job)
         self._forget(event.job)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Executor, GroupEnded, StopReason
 from fleet.coordination.outside import Outside
+from fleet.journal import events
 
 
 class Wishes(Protocol):
@@ -71,11 +72,11 @@ def heed(wishes: Wishes, books: Bookkeeper) -> None:
 
 def _halt(books: Bookkeeper, name: str) -> None:
     job = books.ledger.jobs[name]
-    books.record("halted", job=name, epoch=job.epoch, step=job.step)
+    books.record(events.Halted(job=name, epoch=job.epoch, step=job.step))
 
 
 def _take_up(books: Bookkeeper, name: str) -> None:
-    books.record("taken_up", job=name)
+    books.record(events.TakenUp(job=name))
 
 
 def _is_stopped(books: Bookkeeper, name: str) -> bool:

@@ -14,20 +14,16 @@ from pathlib import Path
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.protocol import CheckpointWritten
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import JournalLine
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
 from trainers.state.best_checkpoint import Best, best_file, drop_others, is_kept, keep_again
 
 
 def record_checkpoint(books: Bookkeeper, event: CheckpointWritten) -> None:
     """Write down that a job was saved; if it is its best checkpoint, the one before goes."""
-    keys = asdict(event)
-    best = keys.pop("best")
-    if event.best is None:
-        books.record("checkpoint", **keys)
-        return
-    books.record("checkpoint", **keys, best=best)
-    if event.best.epoch == event.epoch:
+    keys = {**asdict(event), "best": told_best(event.best)}
+    books.record(events.Checkpoint(**keys))
+    if event.best is not None and event.best.epoch == event.epoch:
         drop_others(Path(event.path).parent, event.best.epoch)
 
 
@@ -46,7 +42,7 @@ def settle_best(
     if best is not None and not is_kept(folder, best.epoch) and not keep_again(folder, best.epoch):
         best = None
     if told is None or best != told.get(job):
-        books.record("best", job=job, best=None if best is None else asdict(best))
+        books.record(events.BestKept(job=job, best=told_best(best)))
     drop_others(folder, None if best is None else best.epoch, later=True)
 
 
@@ -63,18 +59,27 @@ class KeptBest:
     path: Path
 
 
-def told_bests(lines: Iterable[JournalLine]) -> dict[str, Best | None]:
-    """Job -> its best epoch by the last line that says which is kept; None: none is. Others were never told."""
-    told = (line for line in lines if line["event"] in ("checkpoint", "best") and "best" in line)
-    return {line["job"]: None if line["best"] is None else Best(**line["best"]) for line in told}
+def told_best(best: Best | None) -> events.Best | None:
+    """What the journal says of a best epoch."""
+    return None if best is None else events.Best(best.metric, best.value, best.epoch)
 
 
-def kept_bests(directory: Path, lines: Iterable[JournalLine]) -> dict[str, KeptBest]:
+def told_bests(told: Iterable[events.Event]) -> dict[str, Best | None]:
+    """Job -> its best epoch by the last event that says which is kept; None: none is. Others were never told."""
+    found: dict[str, Best | None] = {}
+    for event in told:
+        if isinstance(event, events.BestKept) or (isinstance(event, events.Checkpoint) and event.best is not None):
+            best = event.best
+            found[event.job] = None if best is None else Best(best.metric, best.value, best.epoch)
+    return found
+
+
+def kept_bests(directory: Path, told: Iterable[events.Event]) -> dict[str, KeptBest]:
     """Job -> its best checkpoint, of those whose file is there."""
     files = RunDirectory(directory)
     found = {
         job: KeptBest(best, best_file(files.checkpoints(job), best.epoch))
-        for job, best in told_bests(lines).items()
+        for job, best in told_bests(told).items()
         if best is not None
     }
     return {job: kept for job, kept in found.items() if kept.path.is_file()}

@@ -15,7 +15,7 @@ from fleet.coordination.job_book import JobBook
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import LEAST_LATENESS, Promise
-from fleet.coordination.round import Round, last_formed
+from fleet.coordination.round import FormedRounds, Round
 from fleet.coordination.run_account import RunAccount
 from fleet.coordination.seen_jobs import SeenJobs, fed_by
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
@@ -54,6 +54,7 @@ class Ledger(RunAccount):
         self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
         self.refined: set[str] = set()  # jobs of this round whose rates training has told
         self.rounds: list[Round] = []
+        self._formed = FormedRounds()
         self.promises: dict[str, Any] = {}  # the policy's, by job
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self._free = FreeDevices(cluster)
@@ -103,7 +104,7 @@ class Ledger(RunAccount):
         hidden = self.stranded.keys() - self.running.keys()
         seen = self._seen.at(now, self.longest_forming, self.data_path, self.lent.most_times, hidden)
         return State(
-            self.cluster, seen, self.held, last_formed(self.rounds, self.jobs.ahead), self.lost_devices,
+            self.cluster, seen, self.held, self._formed.wanted(self.jobs.ahead), self.lost_devices,
             seed=self._seed, time=now, changed=changed, memo=memo, books=self._free, promises=self.promises,
             margin=self.margin, refined=frozenset(self.refined),
         )  # fmt: skip
@@ -185,12 +186,12 @@ class Ledger(RunAccount):
     def _awaits(self, job: str) -> None:
         insort(self._to_come, (self.jobs[job].state.arrival, self.jobs.place(job), job))
 
-    def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
-        """A new allocation begins a new round."""
+    def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float, others_go_on: bool = False) -> None:
+        """A new allocation begins a new round; see `Round`."""
         self.round_ended(now)
         self.refined = set()
-        self.rounds.append(Round(len(self.rounds), dict(allocation), now))
-        return self.rounds[-1]
+        self._formed.planned({**self.held, **allocation} if others_go_on else allocation)
+        self.rounds.append(Round(len(self.rounds), allocation, others_go_on, now))
 
     def round_ended(self, now: float) -> None:
         """The round ends, if there is one."""

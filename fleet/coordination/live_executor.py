@@ -31,9 +31,9 @@ from fleet.coordination.protocol import (
     StopRequested,
 )
 from fleet.coordination.running_group import RunningGroup
+from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
-from fleet.run_directory.sample_counts import SampleCounts
 from preprocess import LaneSpec
 
 LAST_WORD_SECONDS = 2.0  # in which a preprocessor finishes the slot that it makes

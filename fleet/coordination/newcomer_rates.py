@@ -9,6 +9,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.executor import Executor, Measured, StopReason
 from fleet.coordination.job_record import JobRecord
+from fleet.journal import events
 from fleet.scheduling.model.rates import RateCurve
 
 SPARE_SECONDS = 60.0
@@ -67,10 +68,17 @@ class NewcomerRates:
         self._rates[len(result.devices)] = result.rate
         self._kind = self._ledger.cluster.kind_of(result.devices[0])
         self._books.record(
-            "profile", job=result.job, devices=result.devices, count=len(result.devices), rate=result.rate,
-            batches=result.batches, seconds=result.seconds, forming=result.forming,
-            **({"kind": self._kind} if self._kind else {}),
-        )  # fmt: skip
+            events.Profile(
+                job=result.job,
+                devices=result.devices,
+                count=len(result.devices),
+                rate=result.rate,
+                batches=result.batches,
+                seconds=result.seconds,
+                forming=result.forming,
+                kind=self._kind,
+            )
+        )
 
     def ended(self, job: str) -> None:
         """A job's group has ended; if it was to be measured, it has failed or lost a rank."""

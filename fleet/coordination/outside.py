@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fleet.coordination.checkpointed import Standing
-from fleet.run_directory.work_note import Death
+from fleet.journal.work_note import Death
 
 
 class Outside:

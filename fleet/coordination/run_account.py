@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fleet.coordination.lent_trainers import LentTrainers
 from fleet.coordination.stop_time import StopTime
-from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.sample_counts import SampleCounts
+from fleet.journal.events import Best, Energy
+from fleet.journal.state import EnergyTotals, SampleCounts
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.lending import NONE, Lending
 
@@ -32,7 +31,7 @@ class RunAccount:
         self.samples, self.energy = SampleCounts(), EnergyTotals()
         self.data_path: DataPath | None = None
         self.lent = LentTrainers(lending)
-        self.bests: dict[str, Mapping[str, Any] | None] = {}
+        self.bests: dict[str, Best | None] = {}
         self._stop_time = StopTime()
 
     def session_began(self) -> None:
@@ -47,15 +46,15 @@ class RunAccount:
         """A session read, laid and made so many samples."""
         self.samples = self.samples.plus(counts.read, counts.laid, counts.made)
 
-    def preprocessors_measured(self, told: Mapping[str, Any]) -> None:
-        """It is known how fast preprocessors are; an event that tells nothing of it changes nothing."""
-        self.data_path = DataPath.of(told) or self.data_path
+    def preprocessors_measured(self, path: DataPath | None) -> None:
+        """It is known how fast preprocessors are; None: nothing was measured."""
+        self.data_path = path or self.data_path
 
-    def energy_read(self, told: Mapping[str, Any]) -> None:
-        """Hosts used energy since they were last read, as a line `energy` of the journal tells."""
+    def energy_read(self, told: Energy) -> None:
+        """Hosts used energy since they were last read."""
         self.energy = self.energy.plus(told)
 
-    def best_kept(self, job: str, best: Mapping[str, Any] | None) -> None:
+    def best_kept(self, job: str, best: Best | None) -> None:
         """A job's best checkpoint is this one from now on; None: it keeps none."""
         self.bests[job] = best
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fleet.coordination.protocol import SamplesMade
-from fleet.run_directory.sample_counts import SampleCounts
+from fleet.journal.state import SampleCounts
 
 
 class SampleCounter:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.report.records import RecordedSession, RunHistory
+from fleet.journal.state import SessionState
+from fleet.report.history import RunHistory
 
 HOUR = 3600.0
 
@@ -68,7 +69,7 @@ def device_cost(course: Course, begin: float, end: float) -> float:
     return total
 
 
-def _kinds(session: RecordedSession) -> dict[int, str]:
+def _kinds(session: SessionState) -> dict[int, str]:
     """Device -> its kind, "" where one price holds for all."""
     ranks = session.cluster.ranks if session.cluster is not None else ()
     alike = set(session.prices) == {""}

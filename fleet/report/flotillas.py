@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 
-from fleet.report.records import DeviceSpan, RecordedRound, RunHistory
+from fleet.report.history import DeviceSpan, Round, RunHistory
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlotillaRow(RecordedRound):
+@dataclass(kw_only=True)
+class FlotillaRow(Round):
     """One row of the table; times in seconds; `deviation` is the population's standard deviation over its jobs.
 
     `lengths` says how long each job ran in this flotilla. Jobs that only were planned (the run was cut first) have
@@ -55,7 +55,7 @@ def running_lengths(spans: list[DeviceSpan] | tuple[DeviceSpan, ...]) -> dict[st
     return dict(lengths)
 
 
-def _flotilla(flotilla: RecordedRound, spans: list[DeviceSpan], repeated: bool) -> FlotillaRow:
+def _flotilla(flotilla: Round, spans: list[DeviceSpan], repeated: bool) -> FlotillaRow:
     lengths = running_lengths(spans)
     held: dict[str, list[int]] = defaultdict(list)
     for span in spans:

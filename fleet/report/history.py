@@ -1,58 +1,68 @@
-"""Reads a journal into a `RunHistory`: several sessions, a torn last line, epochs that were trained again."""
+"""What a journal tells of a run from its first second on: several sessions, epochs that were trained again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from fleet.report.line_values import by_integer, integers_of, makers_of, metrics_of, number_of, seconds_of
-from fleet.report.promises import Promises
-from fleet.report.records import (
-    CheckpointFile,
-    DeviceSpan,
-    Epoch,
-    FittedRates,
-    Preprocessing,
-    RecordedFailure,
-    RecordedJob,
-    RecordedMeasurement,
-    RecordedOutcome,
-    RecordedRank,
-    RecordedRound,
-    RecordedSession,
-    RecordedSkip,
-    RunHistory,
-    SessionCluster,
-    Waited,
-    Warned,
-)
+from fleet.journal import events
+from fleet.journal.journal import read_journal
+from fleet.journal.state import JobState, RunState
+from fleet.report.messages import promise_text
 from fleet.report.wording import broken_service
-from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.journal import JournalLine, read_journal
-from fleet.run_directory.metric_order import Comparing
-from fleet.run_directory.sample_counts import SampleCounts
-
-
-def read_history(journal: Path) -> RunHistory:
-    """Read `journal`; a torn last line is ignored, a missing file is an empty history."""
-    return build_history(read_journal(journal))
-
-
-def build_history(events: Iterable[JournalLine]) -> RunHistory:
-    """The history that `events`, in their order, tell; unknown kinds of event are passed over."""
-    reader = _Reader()
-    for event in events:
-        reader.read(event)
-    return reader.finish()
 
 
 @dataclass
-class _OpenGroup:
+class Round:
+    """One flotilla: its allocation, and when it began and ended (seconds of the run).
+
+    `bound` and `expected` are the policy's, if it computed them: no schedule ends all jobs before the first, and the
+    policy expected to end them at the second. `working` of the preprocessors made samples, for a `demand` of so many
+    samples per second; None where it was not chosen.
+    """
+
+    session: int
+    number: int
+    start: float
+    end: float
+    allocation: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    paces: Mapping[str, float] = field(default_factory=dict)
+    planning_seconds: float = 0.0
+    bound: float | None = None
+    expected: float | None = None
+    working: int | None = None
+    demand: float | None = None
+
+
+@dataclass(frozen=True)
+class DeviceSpan:
+    """One device under one job, from the forming of the group until it left the device.
+
+    `reforming` is the cost of forming the group (seconds before `start`); `outcome` is done, stopped, failed or cut
+    (the session ended first, or the journal was read while the job ran).
+    """
+
+    device: int
+    job: str
+    start: float
+    end: float
+    round: int
+    session: int
+    epochs: tuple[int, ...]
+    reforming: float
+    outcome: str
+
+    @property
+    def seconds(self) -> float:
+        """How long the device was held."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class _Group:
     """A group that still trains."""
 
-    job: str
     devices: tuple[int, ...]
     start: float
     round: int
@@ -60,341 +70,205 @@ class _OpenGroup:
     epochs: list[int] = field(default_factory=list)
 
 
-@dataclass
-class _OpenRound:
-    session: int
-    number: int
-    start: float
-    allocation: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    paces: dict[str, float] = field(default_factory=dict)
-    planning: float = 0.0
-    bounds: tuple[float, float] | None = None
-    bound: float | None = None
-    expected: float | None = None
-    working: int | None = None
-    demand: float | None = None
+class RunHistory(RunState):
+    """All that a journal says of a run, beside where it stands.
 
-
-class _Reader:
-    """Folds events, one method for each kind."""
+    Attributes:
+        epochs: the valid one of each (job, epoch); `superseded`: those which a later session trained again.
+        measurements: of the profiler; `timings`: of first steps in training.
+        warnings: with what is told of promises.
+    """
 
     def __init__(self) -> None:
-        self._now = 0.0
-        self._sessions: list[RecordedSession] = []
-        self._jobs: dict[str, RecordedJob] = {}
-        self._rounds: dict[tuple[int, int], _OpenRound] = {}
-        self._groups: dict[str, _OpenGroup] = {}
-        self._spans: list[DeviceSpan] = []
-        self._epochs: dict[tuple[str, int], Epoch] = {}
-        self._superseded: list[Epoch] = []
-        self._checkpoints: list[CheckpointFile] = []
-        self._rates: list[FittedRates] = []
-        self._measurements, self._timings = list[RecordedMeasurement](), list[RecordedMeasurement]()
-        self._preprocessing: Preprocessing | None = None
-        self._outcomes: dict[str, RecordedOutcome] = {}
-        self._failures: list[RecordedFailure] = []
-        self._warnings: list[Warned] = []
-        self._promises, self._comparing = Promises(), Comparing()
-        self._skipped_samples: list[RecordedSkip] = []
-        self._sample_counts, self._energy = SampleCounts(), EnergyTotals()
-        self._ensemble: dict[str, float] = {}
-        self._kinds = {
-            "cluster": self._cluster,
-            "prices": self._prices,
-            "job": self._job,
-            "profile": self._profile,
-            "timed": self._timed,
-            "preprocessors": self._preprocessors,
-            "preprocessing": self._preprocessing_of_round,
-            "rates": self._fitted,
-            "planned": self._planned,
-            "started": self._started,
-            "epoch": self._epoch,
-            "checkpoint": self._checkpoint,
-            **dict.fromkeys(("stopped", "paused"), self._stopped),
-            "pruned": self._pruned,
-            "withdrawn": self._withdrawn,
-            **dict.fromkeys(("halted", "taken_up"), self._by_name),
-            "done": self._done,
-            "failed": self._failed,
-            "round_end": self._round_end,
-            "warning": self._warning,
-            "service_window": self._service_window,
-            "lost": self._lost,
-            "skipped": self._skipped,
-            "samples": self._samples,
-            "energy": self._energy_used,
-            "ended": self._ended,
-        }
+        super().__init__()
+        self.spans: list[DeviceSpan] = []
+        self.superseded: list[events.Epoch] = []
+        self.checkpoints: list[events.Checkpoint] = []
+        self.rates: list[events.Rates] = []
+        self.measurements: list[events.Profile] = []
+        self.timings: list[events.Timed] = []
+        self.preprocessing: events.Preprocessors | None = None
+        self.failures: list[events.Failed] = []
+        self.warnings: list[events.Warned] = []
+        self.skipped: list[events.Skipped] = []
+        self._epochs: dict[tuple[str, int], events.Epoch] = {}
+        self._rounds: dict[tuple[int, int], Round] = {}
+        self._told_rounds: set[tuple[int, int]] = set()  # whose begin and end an event told
+        self._groups: dict[str, _Group] = {}
 
-    def read(self, event: JournalLine) -> None:
-        """Take one event."""
-        kind = event.get("event")
-        time = number_of(event.get("t"))
-        if kind == "session" or not self._sessions:
-            self._open_session(event if kind == "session" else {}, self._now if time is None else time)
-        self._comparing.read(event)
-        self._now = max(self._now, self._now if time is None else time)
-        self._sessions[-1] = replace(self._sessions[-1], end=self._now)
-        if kind in self._kinds:
-            self._kinds[kind](event)
-        if told := self._promises.told(event):
-            self._warnings.append(Warned(told, self._named(event), self._now))
+    # what it tells
 
-    def finish(self) -> RunHistory:
-        """The history so far; all that is still open ends now."""
-        self._cut_groups()
-        return RunHistory(
-            sessions=tuple(self._sessions),
-            jobs=self._jobs,
-            rounds=tuple(self._close_round(key) for key in sorted(self._rounds)),
-            spans=tuple(self._spans),
-            epochs=tuple(self._epochs.values()),
-            superseded=tuple(self._superseded),
-            checkpoints=tuple(self._checkpoints),
-            rates=tuple(self._rates),
-            measurements=tuple(self._measurements),
-            timings=tuple(self._timings),
-            preprocessing=self._preprocessing,
-            outcomes=self._outcomes,
-            failures=tuple(self._failures),
-            warnings=tuple(self._warnings),
-            skipped=tuple(self._skipped_samples),
-            samples=self._sample_counts,
-            energy=self._energy,
-            ensemble=self._ensemble,
-            comparing=self._comparing,
+    @property
+    def epochs(self) -> tuple[events.Epoch, ...]:
+        return tuple(self._epochs.values())
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        return tuple(self._rounds[key] for key in sorted(self._rounds))
+
+    @property
+    def wall(self) -> float:
+        """Seconds of all sessions together."""
+        return self.session.end if self.sessions else 0.0
+
+    @property
+    def status(self) -> str:
+        """done, failed or stopped as the last session said at its end; unfinished if it said nothing."""
+        ended = self.session.ended if self.sessions else None
+        return "unfinished" if ended is None else ended.status
+
+    @property
+    def ensemble(self) -> Mapping[str, float]:
+        """The figures of all networks together, if the last session that ended told any."""
+        ended = [session.ended for session in self.sessions if session.ended is not None]
+        return (ended[-1].ensemble or {}) if ended else {}
+
+    @property
+    def cluster(self) -> events.Cluster | None:
+        """The latest machine that is known."""
+        return next((s.cluster for s in reversed(self.sessions) if s.cluster is not None), None)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every device that any session had."""
+        sizes = [session.cluster.size for session in self.sessions if session.cluster is not None]
+        return tuple(sorted({*range(max(sizes, default=0)), *(span.device for span in self.spans)}))
+
+    def epochs_of(self, job: str) -> tuple[events.Epoch, ...]:
+        """The valid epochs of `job`, in order."""
+        return tuple(
+            sorted((epoch for epoch in self._epochs.values() if epoch.job == job), key=lambda each: each.epoch)
         )
 
-    def _open_session(self, event: JournalLine, start: float) -> None:
-        self._cut_groups()
-        self._stop_running()
-        rehearsal = event.get("rehearsal") or {}
-        self._sessions.append(
-            RecordedSession(
-                index=len(self._sessions),
-                start=start,
-                end=start,
-                fleet=str(event.get("fleet", "")),
-                host=str(event.get("host", "")),
-                spec_hash=str(event.get("spec_hash", "")),
-                name=str(event.get("name", "")),
-                versions={str(name): str(text) for name, text in (event.get("versions") or {}).items()},
-                policy=str(event.get("policy", "")),
-                policy_parameters=dict(event.get("policy_parameters") or {}),
-                time_scale=number_of(rehearsal.get("time_scale")),
-                reduce=str(event.get("reduce", "")),
-            )
-        )
+    # what happens
 
-    def _cluster(self, event: JournalLine) -> None:
-        ranks = tuple(_rank(rank) for rank in event.get("ranks", ()))
-        members = int(event.get("members_per_device") or 1)
-        cluster = SessionCluster(ranks, integers_of(event.get("devices_per_node", ())), members)
-        self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
+    def take(self, event: events.Event) -> None:
+        super().take(event)
+        if self.promise and isinstance(event, (events.Late, events.Admitted, events.Done)):
+            self._warn(promise_text(event, self), self.job(event.job).name)
 
-    def _prices(self, event: JournalLine) -> None:
-        told = {str(kind): tuple((float(s), float(p)) for s, p in course) for kind, course in event["courses"].items()}
-        self._sessions[-1] = replace(self._sessions[-1], prices=told)
+    def _open_session(self, event: events.Session) -> None:
+        self.cut_groups()
+        super()._open_session(event)
 
-    def _job(self, event: JournalLine) -> None:
-        whole = ("parameters", "parameter_bytes", "virtual_workers", "batch_size", "seed", "samples", "max_epochs")
-        self._jobs[str(event["job"])] = RecordedJob(
-            name=str(event["job"]),
-            model=str(event.get("model", "")),
-            data=str(event.get("data", "")),
-            **{key: None if event.get(key) is None else int(event[key]) for key in whole},
-        )
+    def on_profile(self, event: events.Profile) -> None:
+        super().on_profile(event)
+        self.measurements.append(event)
 
-    def _profile(self, event: JournalLine) -> None:
-        self._measurements.append(self._measurement(event))
+    def on_timed(self, event: events.Timed) -> None:
+        self.timings.append(event)
 
-    def _timed(self, event: JournalLine) -> None:
-        self._timings.append(self._measurement(event))
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self.preprocessing = event
 
-    def _measurement(self, event: JournalLine) -> RecordedMeasurement:
-        job, devices = self._named(event), integers_of(event.get("devices", ()))
-        count, rate = int(event.get("count", len(devices))), number_of(event.get("rate")) or 0.0
-        return RecordedMeasurement(job, devices, count, rate, seconds_of(event), self._now)
+    def on_preprocessing(self, event: events.Preprocessing) -> None:
+        flotilla = self._round(event.round)
+        flotilla.working, flotilla.demand = event.working + len(event.trainers), event.demand
 
-    def _preprocessors(self, event: JournalLine) -> None:
-        chosen = event.get("chosen")
-        self._preprocessing = Preprocessing(
-            counts=by_integer(event.get("counts")),
-            demand=number_of(event.get("demand")),
-            chosen=None if chosen is None else int(chosen),
-        )
+    def on_rates(self, event: events.Rates) -> None:
+        self.job(event.job)
+        self.rates.append(event)
 
-    def _preprocessing_of_round(self, event: JournalLine) -> None:
-        flotilla = self._round(event)
-        flotilla.working, flotilla.demand = makers_of(event), number_of(event.get("demand"))
+    def on_planned(self, event: events.Planned) -> None:
+        super().on_planned(event)
+        flotilla = self._round(event.round)
+        flotilla.allocation = {**flotilla.allocation, **event.allocation}
+        flotilla.paces = {**flotilla.paces, **event.paces}
+        flotilla.planning_seconds += event.seconds
+        flotilla.bound, flotilla.expected = event.bound_seconds, event.end_seconds
 
-    def _fitted(self, event: JournalLine) -> None:
-        fitted = tuple(number_of(rate) or 0.0 for rate in event.get("fitted", ()))
-        measured = by_integer(event.get("measured"))
-        self._rates.append(FittedRates(self._named(event), str(event.get("source", "")), measured, fitted))
+    def on_started(self, event: events.Started) -> None:
+        self._close_group(event.job, self.seconds - event.seconds, "cut")
+        super().on_started(event)
+        number = self._round(event.round).number
+        self._groups[event.job] = _Group(event.devices, self.seconds, number, event.seconds)
 
-    def _planned(self, event: JournalLine) -> None:
-        flotilla = self._round(event)
-        flotilla.allocation.update({str(job): integers_of(d) for job, d in (event.get("allocation") or {}).items()})
-        flotilla.paces.update({str(job): float(pace) for job, pace in (event.get("paces") or {}).items()})
-        flotilla.planning += seconds_of(event)
-        flotilla.bound, flotilla.expected = number_of(event.get("bound_seconds")), number_of(event.get("end_seconds"))
-
-    def _started(self, event: JournalLine) -> None:
-        job, seconds = self._named(event), seconds_of(event)
-        self._close_group(job, self._now - seconds, "cut")
-        devices, number = integers_of(event.get("devices", ())), self._round(event).number
-        self._groups[job] = _OpenGroup(job, devices, self._now, number, seconds)
-        self._outcomes[job] = RecordedOutcome(job, "running", self._now)
-
-    def _epoch(self, event: JournalLine) -> None:
-        epoch = self._read_epoch(event)
-        earlier = self._epochs.pop((epoch.job, epoch.epoch), None)
+    def on_epoch(self, event: events.Epoch) -> None:
+        super().on_epoch(event)
+        self._round(event.round)
+        earlier = self._epochs.pop((event.job, event.epoch), None)
         if earlier is not None:
-            self._superseded.append(earlier)
-        self._epochs[epoch.job, epoch.epoch] = epoch
-        if epoch.job in self._groups:
-            self._groups[epoch.job].epochs.append(epoch.epoch)
+            self.superseded.append(earlier)
+        self._epochs[event.job, event.epoch] = event
+        if event.job in self._groups:
+            self._groups[event.job].epochs.append(event.epoch)
 
-    def _read_epoch(self, event: JournalLine) -> Epoch:
-        waited = event.get("waited") or {}
-        return Epoch(
-            job=self._named(event),
-            epoch=int(event.get("epoch", 0)),
-            step=int(event.get("step", 0)),
-            time=self._now,
-            seconds=seconds_of(event),
-            rate=number_of(event.get("rate")),
-            devices=integers_of(event.get("devices", ())),
-            round=self._round(event).number,
-            session=self._sessions[-1].index,
-            metrics=metrics_of(event),
-            learning_rate=number_of(event.get("learning_rate")),
-            waited={int(d): Waited(float(w.get("data", 0.0)), float(w.get("peers", 0.0))) for d, w in waited.items()},
-            computed=by_integer(event.get("computed")),
-        )
+    def on_checkpoint(self, event: events.Checkpoint) -> None:
+        self.checkpoints.append(event)
 
-    def _checkpoint(self, event: JournalLine) -> None:
-        epoch, step, size = (int(event.get(key) or 0) for key in ("epoch", "step", "bytes"))
-        path, job = str(event.get("path", "")), self._named(event)
-        self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, seconds_of(event)))
-
-    def _stopped(self, event: JournalLine) -> None:
-        self._leave(event, str(event["event"]), why=str(event.get("why", "")))
-
-    def _pruned(self, event: JournalLine) -> None:
-        self._leave(event, "stopped", why="pruned")
-
-    def _withdrawn(self, event: JournalLine) -> None:
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
         """Epochs that were trained for nothing took time, and are no longer of the job."""
-        job, epoch = self._named(event), int(event.get("epoch") or 0)
-        gone = [key for key in self._epochs if key[0] == job and key[1] > epoch]
-        self._superseded += [self._epochs.pop(key) for key in gone]
-        self._outcomes[job] = RecordedOutcome(job, "stopped", self._now, metrics=metrics_of(event))
+        super().on_withdrawn(event)
+        gone = [key for key in self._epochs if key[0] == event.job and key[1] > event.epoch]
+        self.superseded += [self._epochs.pop(key) for key in gone]
 
-    def _by_name(self, event: JournalLine) -> None:
-        self._leave(event, "stopped", why="asked" if event["event"] == "halted" else "")
+    def on_failed(self, event: events.Failed) -> None:
+        super().on_failed(event)
+        self.failures.append(event)
 
-    def _done(self, event: JournalLine) -> None:
-        checkpoint = str(event.get("checkpoint") or "")
-        self._leave(event, "done", why=str(event.get("why", "")), metrics=metrics_of(event), checkpoint=checkpoint)
+    def on_round_end(self, event: events.RoundEnded) -> None:
+        if event.start is not None and event.end is not None:
+            flotilla = self._round(event.round)
+            flotilla.start, flotilla.end = event.start, event.end
+            self._told_rounds.add((flotilla.session, flotilla.number))
 
-    def _failed(self, event: JournalLine) -> None:
-        error, traceback = str(event.get("error", "")), str(event.get("traceback") or "")
-        self._leave(event, "failed", why=error)
-        epoch = event.get("epoch")
-        job = self._named(event)
-        self._failures.append(RecordedFailure(job, self._now, None if epoch is None else int(epoch), error, traceback))
+    def on_warning(self, event: events.Warned) -> None:
+        self.warnings.append(event)
 
-    def _leave(self, event: JournalLine, status: str, **keys: Any) -> None:
-        job = self._named(event)
-        self._close_group(job, self._now, status)
-        self._outcomes[job] = RecordedOutcome(job, status, self._now, **keys)
+    def on_service_window(self, event: events.ServiceWindow) -> None:
+        if event.broken:
+            self._warn(broken_service(event.promised, event.had, event.begin, event.end), event.job)
 
-    def _round_end(self, event: JournalLine) -> None:
-        start, end = number_of(event.get("start")), number_of(event.get("end"))
-        if start is not None and end is not None:
-            self._round(event).bounds = (start, end)
+    def on_lost(self, event: events.RanksLost) -> None:
+        ranks = ", ".join(map(str, event.ranks))
+        self._warn(f"rank {ranks} on {', '.join(event.hosts)} was lost; the others went on", None)
 
-    def _warning(self, event: JournalLine) -> None:
-        job = None if event.get("job") is None else str(event["job"])
-        self._warnings.append(Warned(str(event.get("text", "")), job, self._now))
+    def on_skipped(self, event: events.Skipped) -> None:
+        self.skipped.append(event)
 
-    def _service_window(self, event: JournalLine) -> None:
-        if event["broken"]:
-            told = [float(event[key]) for key in ("promised", "had", "begin", "end")]
-            self._warnings.append(Warned(broken_service(*told), self._named(event), self._now))
+    def on_ended(self, event: events.Ended) -> None:
+        self.cut_groups()
+        super().on_ended(event)
 
-    def _lost(self, event: JournalLine) -> None:
-        ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))
-        self._warnings.append(Warned(f"rank {ranks} on {hosts} was lost; the others went on", None, self._now))
+    def cut_groups(self) -> None:
+        """All groups that still train are cut here."""
+        for job in list(self._groups):
+            self._close_group(job, self.seconds, "cut")
 
-    def _skipped(self, event: JournalLine) -> None:
-        sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))
-        data, kind, reason = (str(event.get(key, "")) for key in ("data", "kind", "reason"))
-        self._skipped_samples.append(RecordedSkip(data, kind, sample, substitute, epoch, reason, self._now))
+    def _become(self, job: JobState, status: str, why: str = "") -> None:
+        self._close_group(job.name, self.seconds, status)
+        super()._become(job, status, why)
 
-    def _samples(self, event: JournalLine) -> None:
-        self._sample_counts = self._sample_counts.plus(event["read"], event["laid"], event["made"])
+    def _warn(self, text: str, job: str | None) -> None:
+        self.warnings.append(events.Warned(t=self.seconds, text=text, job=job))
 
-    def _energy_used(self, event: JournalLine) -> None:
-        self._energy = self._energy.plus(event)
-
-    def _ended(self, event: JournalLine) -> None:
-        seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
-        end, status = max(self._now, number_of(event.get("wall_seconds")) or 0.0), str(event.get("status", "done"))
-        self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
-        self._ensemble = dict(event.get("ensemble") or {})
-        self._stop_running()
-
-    def _named(self, event: JournalLine) -> str:
-        """The event's job, made known if no job event came before."""
-        name = str(event.get("job", ""))
-        return self._jobs.setdefault(name, RecordedJob(name)).name
-
-    def _round(self, event: JournalLine) -> _OpenRound:
-        key = (self._sessions[-1].index, int(event.get("round") or 0))
-        return self._rounds.setdefault(key, _OpenRound(*key, start=self._now))
+    def _round(self, number: int | None) -> Round:
+        key = (self.session.index, number or 0)
+        return self._rounds.setdefault(key, Round(*key, start=self.seconds, end=self.seconds))
 
     def _close_group(self, job: str, end: float, outcome: str) -> None:
         group = self._groups.pop(job, None)
         if group is None:
             return
-        session, epochs, end = self._sessions[-1].index, tuple(group.epochs), max(end, group.start)
-        self._spans.extend(
+        session, epochs, end = self.session.index, tuple(group.epochs), max(end, group.start)
+        self.spans.extend(
             DeviceSpan(device, job, group.start, end, group.round, session, epochs, group.reforming, outcome)
             for device in group.devices
         )
-
-    def _cut_groups(self) -> None:
-        for job in list(self._groups):
-            self._close_group(job, self._now, "cut")
-
-    def _stop_running(self) -> None:
-        for job, outcome in self._outcomes.items():
-            if outcome.status == "running":
-                self._outcomes[job] = replace(outcome, status="stopped", time=self._now)
-
-    def _close_round(self, key: tuple[int, int]) -> RecordedRound:
-        flotilla = self._rounds[key]
-        ends = [span.end for span in self._spans if (span.session, span.round) == key]
-        start, end = flotilla.bounds or (flotilla.start, max(ends, default=flotilla.start))
-        return RecordedRound(
-            *key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning, flotilla.bound, flotilla.expected,
-            flotilla.working, flotilla.demand,
-        )  # fmt: skip
+        if (session, group.round) not in self._told_rounds:
+            flotilla = self._rounds[session, group.round]
+            flotilla.end = max(flotilla.end, end)
 
 
-def _rank(event: JournalLine) -> RecordedRank:
-    device, name, kind = (event.get(key) for key in ("device", "device_name", "kind"))
-    return RecordedRank(
-        rank=int(event.get("rank", 0)),
-        node=int(event.get("node", 0)),
-        host=str(event.get("host", "")),
-        role=str(event.get("role", "")),
-        device=None if device is None else int(device),
-        device_name=None if name is None else str(name),
-        kind=None if kind is None else str(kind),
-        cores=integers_of(event.get("cores") or ()),
-    )
+def read_history(journal: Path) -> RunHistory:
+    """Read `journal`; a torn last line is ignored, a missing file is an empty history."""
+    return build_history(read_journal(journal))
+
+
+def build_history(told: Iterable[events.Event]) -> RunHistory:
+    """The history that events, in their order, tell; all that is still open then ends there."""
+    history = RunHistory()
+    for event in told:
+        history.take(event)
+    history.cut_groups()
+    return history

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,10 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fleet.journal.events import Event
+from fleet.journal.state import FINISHED, JobState, RunState
 from fleet.report import wording
 from fleet.report.colours import colour_of
 from fleet.report.messages import epochs_text, message
-from fleet.report.progress import FINISHED, NetworkProgress, RunProgress
 from fleet.report.terminal import plain_table
 
 STATUS_STYLES = {
@@ -35,20 +37,20 @@ class PlainView:
 
     def __init__(self, console: Console, total: int = 0) -> None:
         self._console = console
-        self._progress = RunProgress(total)
+        self._state = RunState(total)
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Take one journal event."""
-        self._progress.apply(event)
-        text = message(event, self._progress)
+        self._state.take(event)
+        text = message(event, self._state)
         if text is not None:
             file = self._console.file  # its own printing takes a hundred times as long, and changes nothing here
-            file.write(f"[{wording.duration(float(event.get('t') or 0.0)):>9}] {text}\n")
+            file.write(f"[{wording.duration(event.t):>9}] {text}\n")
             file.flush()
 
     def recall(self, results: Mapping[str, Mapping[str, Any]]) -> None:
-        """As `RunProgress.recall`."""
-        self._progress.recall(results)
+        """As `RunState.recall`."""
+        self._state.recall(results)
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -64,25 +66,26 @@ class LiveView:
     def __init__(self, console: Console, total: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._progress = RunProgress(total)
+        self._state = RunState(total)
+        self._messages = deque[str](maxlen=_MESSAGES)
         self._heard = clock()
         self._lock = threading.Lock()  # the refreshing thread reads what events change
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
         self._live.start()
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Take one journal event."""
         with self._lock:
-            self._progress.apply(event)
+            self._state.take(event)
             self._heard = self._clock()
-            text = message(event, self._progress)
+            text = message(event, self._state)
             if text is not None:
-                self._progress.messages.append(f"{wording.duration(self._progress.seconds):>9}  {text}")
+                self._messages.append(f"{wording.duration(self._state.seconds):>9}  {text}")
 
     def recall(self, results: Mapping[str, Mapping[str, Any]]) -> None:
-        """As `RunProgress.recall`."""
+        """As `RunState.recall`."""
         with self._lock:
-            self._progress.recall(results)
+            self._state.recall(results)
 
     def close(self) -> None:
         """Take the table off the terminal; a second call does nothing."""
@@ -93,20 +96,20 @@ class LiveView:
             return Group(self._headline(), self._occupancy(), self._table(), self._last_messages())
 
     def _headline(self) -> Text:
-        progress = self._progress
-        elapsed = progress.seconds + (0.0 if progress.ended else self._clock() - self._heard)
-        flotilla = f"flotilla {progress.flotilla}" if progress.flotilla is not None else progress.phase
-        finished = f"{progress.count('done')} of {progress.total} done"
-        failed = f", {progress.count('failed')} failed" if progress.count("failed") else ""
+        state = self._state
+        elapsed = state.seconds + (0.0 if state.is_over else self._clock() - self._heard)
+        flotilla = f"flotilla {state.round}" if state.round is not None else state.phase
+        finished = f"{state.count('done')} of {state.total} done"
+        failed = f", {state.count('failed')} failed" if state.count("failed") else ""
         return Text(f"{wording.duration(elapsed)}  {flotilla}  {finished}{failed}", style="bold")
 
     def _occupancy(self) -> Text:
         """One block a device, in its network's colour; as many as fit in a line."""
-        progress = self._progress
-        line = Text(f"devices {len(progress.held)}/{progress.devices} ", no_wrap=True, overflow="ellipsis")
-        for device in range(progress.devices):
-            job = progress.held.get(device)
-            line.append("\u25a0" if job else "\u25a1", style=self._colour(progress.networks[job]) if job else "dim")
+        state = self._state
+        line = Text(f"devices {len(state.held)}/{state.devices_now} ", no_wrap=True, overflow="ellipsis")
+        for device in range(state.devices_now):
+            job = state.held.get(device)
+            line.append("\u25a0" if job else "\u25a1", style=self._colour(state.jobs[job]) if job else "dim")
         return line
 
     def _table(self) -> Table:
@@ -118,19 +121,19 @@ class LiveView:
             table.add_column(title, justify="right", no_wrap=True)
         left = {}
         for status in _ORDER:
-            networks = self._progress.having(status, room)
-            room, left[status] = room - len(networks), self._progress.count(status) - len(networks)
+            networks = self._state.having(status, room)
+            room, left[status] = room - len(networks), self._state.count(status) - len(networks)
             for network in networks:
                 table.add_row(*_cells(network, self._colour(network)))
         if any(left.values()):
             table.add_row(Text(_rest(left), style="dim"))
         return table
 
-    def _colour(self, network: NetworkProgress) -> str:
-        return colour_of(network.place, len(self._progress.networks))
+    def _colour(self, network: JobState) -> str:
+        return colour_of(network.place, len(self._state.jobs))
 
     def _last_messages(self) -> Text:
-        lines = list(self._progress.messages)[-_MESSAGES:]
+        lines = self._messages
         return Text("\n".join(("", *lines)), style="dim", overflow="ellipsis", no_wrap=True)
 
 
@@ -140,7 +143,7 @@ def view_for(console: Console, total: int = 0) -> LiveView | PlainView:
     return LiveView(console, total) if capable else PlainView(console, total)
 
 
-def _cells(network: NetworkProgress, colour: str) -> tuple[Text, ...]:
+def _cells(network: JobState, colour: str) -> tuple[Text, ...]:
     loss = network.metrics.get("test_loss", network.metrics.get("loss"))
     return (
         Text(wording.printable(network.name), style=colour if network.status not in FINISHED else ""),

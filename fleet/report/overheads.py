@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fleet.report.records import RunHistory
+from fleet.report.history import RunHistory
 
 _NAMES = ("scheduling", "profiling", "checkpoint", "reforming")
 
@@ -34,8 +34,8 @@ def overheads(history: RunHistory) -> tuple[Overhead, ...]:
         "reforming": len({(span.job, span.start) for span in history.spans}),
     }
     seconds = _from_events(history)
-    if history.sessions and history.sessions[-1].overheads is not None:
-        seconds.update(history.sessions[-1].overheads)
+    if history.sessions and history.session.ended is not None:
+        seconds.update(history.session.ended.overhead_seconds)
     wall = history.wall
     return tuple(
         Overhead(name, value, 100.0 * value / wall if wall > 0 else 0.0, counts.get(name, 0))
@@ -45,7 +45,7 @@ def overheads(history: RunHistory) -> tuple[Overhead, ...]:
 
 def _from_events(history: RunHistory) -> dict[str, float]:
     groups = {(span.job, span.start): span.reforming for span in history.spans}
-    profiled = _covered((m.time - m.seconds, m.time) for m in history.measurements)
+    profiled = _covered((m.t - m.seconds, m.t) for m in history.measurements)
     scheduling = sum(flotilla.planning_seconds for flotilla in history.rounds)
     checkpoint = sum(file.seconds for file in history.checkpoints)
     return dict(zip(_NAMES, (scheduling, profiled, checkpoint, sum(groups.values())), strict=True))

@@ -20,11 +20,10 @@ from fleet.report.figures.rungs import kinds_shown, rung_shades, rungs_figure
 from fleet.report.figures.timeline import timeline
 from fleet.report.figures.waiting import REASONS, waiting_figure
 from fleet.report.flotillas import flotillas, running_lengths
-from fleet.report.history import read_history
+from fleet.report.history import RunHistory, read_history
 from fleet.report.importance import Importance, importance_of
 from fleet.report.overheads import overheads
 from fleet.report.rates import job_rates
-from fleet.report.records import RunHistory
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.searched import asked, read_searched
@@ -83,9 +82,9 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
     times = device_times(history)
     lengths = tuple(running_lengths(history.spans).values())
     return {
-        "name": next((session.name for session in reversed(history.sessions) if session.name), name),
+        "name": next((session.told.name for session in reversed(history.sessions) if session.told.name), name),
         "history": history,
-        "session": history.sessions[-1] if history.sessions else None,
+        "session": history.session.told if history.sessions else None,
         "colours": network_colours(tuple(history.jobs)),
         "results": results,
         "costs": run_costs(history),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from fleet.report.records import RunHistory
+from fleet.report.history import RunHistory
 
 
 @dataclass(frozen=True)

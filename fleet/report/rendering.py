@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from fleet.journal.strict_json import strict_json
 from fleet.report import wording
-from fleet.run_directory.strict_json import strict_json
 
 
 @cache

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from fleet.journal.state import EnergyTotals
 from fleet.report import wording
 from fleet.report.costs import RunCosts, run_costs
+from fleet.report.history import RunHistory
 from fleet.report.live import STATUS_STYLES
-from fleet.report.records import RunHistory
 from fleet.report.results import JobResult, best_network, job_results, metric_names
 from fleet.report.terminal import ruled_table
-from fleet.run_directory.energy_totals import EnergyTotals
 
 _MOST_METRICS = 4
 
@@ -52,7 +52,7 @@ def _together(figures: Mapping[str, float], metrics: tuple[str, ...], further: i
 def _cells(
     result: JobResult, metrics: tuple[str, ...], costs: RunCosts | None, energy: EnergyTotals
 ) -> tuple[Text, ...]:
-    limit = f"/{result.job.max_epochs}" if result.job.max_epochs else ""
+    limit = f"/{result.job.told.max_epochs}" if result.job.told.max_epochs else ""
     return (
         Text(wording.printable(result.job.name)),
         Text(result.status, style=STATUS_STYLES.get(result.status, "")),

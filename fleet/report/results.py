@@ -7,22 +7,24 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.report.records import RecordedFailure, RecordedJob, RunHistory
-from fleet.run_directory.metric_order import Undeclared
+from fleet.journal.events import Failed
+from fleet.journal.metric_order import Undeclared
+from fleet.journal.state import JobState
+from fleet.report.history import RunHistory
 
 
 @dataclass(frozen=True)
 class JobResult:
     """One network; `status` is done, failed, running (its last word was that it trains), stopped, paused or pending."""
 
-    job: RecordedJob
+    job: JobState
     status: str
     epochs: int
     metrics: Mapping[str, float]
     device_seconds: float
     why: str
     checkpoint: str
-    failure: RecordedFailure | None
+    failure: Failed | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def best_network(history: RunHistory) -> BestNetwork | None:
     """The best network, as `fleet best` has it; None: no network has a finite value. Failed ones are out."""
     rows = [(each.job, each.metrics) for each in sorted(history.epochs, key=lambda each: each.epoch)]
     told = {job for job, _ in rows}
-    rows += [(job, each.metrics) for job, each in history.outcomes.items() if job not in told]
+    rows += [(job.name, job.result) for job in history.jobs.values() if job.name not in told]
     values: dict[str, list[float | None]] = {}
     metric = history.comparing.metric(dict.fromkeys(name for _, metrics in rows for name in metrics))
     for job, metrics in rows:
@@ -57,7 +59,7 @@ def best_network(history: RunHistory) -> BestNetwork | None:
     except Undeclared:
         return None
     found = {job: best for job in history.jobs if (best := order.value(values.get(job, ()))) is not None}
-    usable = [job for job in found if job not in history.outcomes or history.outcomes[job].status != "failed"]
+    usable = [job for job in found if history.jobs[job].status != "failed"]
     ranked = order.ranked(usable, lambda job: found[job][0])
     return BestNetwork(ranked[0], metric, found[ranked[0]][0]) if ranked else None
 
@@ -69,19 +71,17 @@ def metric_names(results: tuple[JobResult, ...]) -> tuple[str, ...]:
     return (*first, *(name for name in names if name not in first))
 
 
-def _result(history: RunHistory, job: RecordedJob, device_seconds: float) -> JobResult:
-    outcome = history.outcomes.get(job.name)
+def _result(history: RunHistory, job: JobState, device_seconds: float) -> JobResult:
     epochs = history.epochs_of(job.name)
-    last = dict(epochs[-1].metrics) if epochs else {}
     return JobResult(
         job=job,
-        status=outcome.status if outcome else "pending",
+        status=job.status,
         epochs=len(epochs),
-        metrics={**last, **outcome.metrics} if outcome else last,
+        metrics={**(epochs[-1].metrics if epochs else {}), **job.result},
         device_seconds=device_seconds,
-        why=outcome.why if outcome else "",
-        checkpoint=(outcome.checkpoint if outcome else "") or _last_checkpoint(history, job.name),
-        failure=_failure(history, job.name) if outcome and outcome.status == "failed" else None,
+        why=job.why,
+        checkpoint=job.checkpoint or _last_checkpoint(history, job.name),
+        failure=_failure(history, job.name) if job.status == "failed" else None,
     )
 
 
@@ -89,5 +89,5 @@ def _last_checkpoint(history: RunHistory, job: str) -> str:
     return next((file.path for file in reversed(history.checkpoints) if file.job == job), "")
 
 
-def _failure(history: RunHistory, job: str) -> RecordedFailure | None:
+def _failure(history: RunHistory, job: str) -> Failed | None:
     return next((failure for failure in reversed(history.failures) if failure.job == job), None)

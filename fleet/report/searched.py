@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleet.journal.journal import read_journal
 from fleet.report import wording
-from fleet.run_directory.journal import read_journal
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
 from fleet.search.searched import Searched

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fleet.journal import events
+from fleet.journal.journal import read_journal
 from fleet.report.event_file import EventFile, tag_of
 from fleet.report.hparams import begin_of_trial, end_of_trial
 from fleet.report.metrics_file import MetricsFile
-from fleet.run_directory.journal import read_journal
 from fleet.search.columns import TrialColumns
 
-_LEAVING = ("stopped", "paused", "done", "failed")
 
-
-class Tracking:
+class Tracking(events.Observer):
     """Takes journal events and writes run_dir/metrics.csv and run_dir/tensorboard/<job>/.
 
     Going on with a run adds no row twice: the later (job, epoch) replaces the earlier, in TensorBoard by its purge
@@ -40,32 +39,52 @@ class Tracking:
         self._values: dict[str, Mapping[str, Any]] = {}  # trial's job -> parameter -> value
         self._file = MetricsFile(self._run_dir / "metrics.csv")
         withdrawn: dict[str, int] = {}  # job -> its last epoch that counts, if it trained no further since
-        for line in () if trials is None else read_journal(self._run_dir / "journal.jsonl"):
-            self._learn(line)
-            _note_withdrawn(withdrawn, line)
+        for event in () if trials is None else read_journal(self._run_dir / "journal.jsonl"):
+            if isinstance(event, (events.Decided, events.Ahead)):
+                self._learn(event)
+            elif isinstance(event, events.Withdrawn):
+                withdrawn[event.job] = event.epoch
+            elif isinstance(event, events.Epoch) and event.job in withdrawn:
+                withdrawn[event.job] = max(withdrawn[event.job], event.epoch)
         for job, epoch in withdrawn.items():
             self._drop(job, epoch)
         self._tensorboard = tensorboard
         self._writers: dict[str, EventFile] = {}
         self._steps: dict[str, int] = {}
 
-    def event(self, event: Mapping[str, Any]) -> None:
-        """Take one journal event."""
-        kind, job = event.get("event"), str(event.get("job", ""))
+    def on_started(self, event: events.Started) -> None:
+        self._steps[event.job] = event.step
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        for write in (self._row, self._scalars):
+            try:
+                write(event)
+            except OSError as error:
+                self._warn(error, event.job)
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        self._drop(event.job, event.epoch)
+
+    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
+        self._leave(event.job)
+
+    on_paused = on_stopped
+
+    def on_done(self, event: events.Done | events.Failed) -> None:
+        """Tell TensorBoard that a trial is done, or has failed."""
+        if event.job in self._writers and event.job in self._values:
+            with suppress(OSError):
+                failed = isinstance(event, events.Failed)
+                self._writers[event.job].tell(end_of_trial(failed, event.unix), event.unix)
+        self._leave(event.job)
+
+    on_failed = on_done
+
+    def on_search(self, event: events.Decided) -> None:
         self._learn(event)
-        if kind == "started":
-            self._steps[job] = int(event.get("step") or 0)
-        elif kind == "epoch":
-            for write in (self._row, self._scalars):
-                try:
-                    write(event, job)
-                except OSError as error:
-                    self._warn(error, job)
-        elif kind == "withdrawn":
-            self._drop(job, int(event["epoch"]))
-        elif kind in _LEAVING:
-            self._end(event, job)
-            self._leave(job)
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        self._learn(event)
 
     def close(self) -> None:
         """Close the TensorBoard files; a second call does nothing."""
@@ -83,45 +102,34 @@ class Tracking:
             with suppress(OSError):  # each epoch's values were written at once
                 self._writers.pop(job).close()
 
-    def _learn(self, event: Mapping[str, Any]) -> None:
+    def _learn(self, event: events.Decided | events.Ahead) -> None:
         """Note the values with which a trial begins, be it before it is needed, or goes on from another one."""
-        if self._trials is None or event.get("event") not in ("search", "ahead"):
-            return
-        values = (event.get("copy") or event).get("values")
-        if values is not None:
-            self._values[str(event["job"])] = self._trials.row(values)
-
-    def _end(self, event: Mapping[str, Any], job: str) -> None:
-        """Tell TensorBoard that a trial is done, or has failed."""
-        if job in self._writers and job in self._values and event["event"] in ("done", "failed"):
-            unix = float(event.get("unix") or 0.0)
-            with suppress(OSError):
-                self._writers[job].tell(end_of_trial(event["event"] == "failed", unix), unix)
+        copy = event.copy if isinstance(event, events.Decided) else None
+        values = event.values if copy is None else copy.values
+        if self._trials is not None and values:
+            self._values[event.job] = self._trials.row(values)
 
     def _warn(self, error: OSError, job: str) -> None:
         self._leave(job)
         what = f"{error.filename or 'metrics for other tools'} cannot be written: {error.strerror}"
         warnings.warn(f"{what}; the journal has the metrics, and the run goes on", stacklevel=2)
 
-    def _row(self, event: Mapping[str, Any], job: str) -> None:
-        row = {key: str(event.get(key, "")) for key in ("epoch", "step", "rate")}
-        row |= {"job": job, "time": str(event.get("t", "")), "devices": " ".join(map(str, event.get("devices", ())))}
-        known = (event.get("metrics") or {}).items()
+    def _row(self, event: events.Epoch) -> None:
+        rate = "" if event.rate is None else str(event.rate)
+        row = {"epoch": str(event.epoch), "step": str(event.step), "rate": rate}
+        row |= {"job": event.job, "time": str(event.t), "devices": " ".join(map(str, event.devices))}
+        known = event.metrics.items()
         metrics = {name: "" if value != value else str(value) for name, value in known}  # NaN is no value
-        values = self._values.get(job, {})
+        values = self._values.get(event.job, {})
         self._file.put(row, metrics, {name: told(values[name]) if name in values else "" for name in self._columns})
 
-    def _scalars(self, event: Mapping[str, Any], job: str) -> None:
-        step, unix = int(event.get("step") or 0), float(event.get("unix") or 0.0)
-        writer = self._writer(job, unix)
+    def _scalars(self, event: events.Epoch) -> None:
+        writer = self._writer(event.job, event.unix)
         if writer is None:
             return
-        values = {
-            **(event.get("metrics") or {}),
-            "rate": event.get("rate"),
-            "learning_rate": event.get("learning_rate"),
-        }
-        writer.put({name: float(value) for name, value in values.items() if value is not None}, step, unix)
+        values = {**event.metrics, "rate": event.rate, "learning_rate": event.learning_rate}
+        known = {name: float(value) for name, value in values.items() if value is not None}
+        writer.put(known, event.step, event.unix)
 
     def _tell_values(self, job: str, unix: float) -> None:
         if self._trials is None or job not in self._values:
@@ -141,13 +149,6 @@ class Tracking:
                 self._tensorboard = False
                 warnings.warn("no TensorBoard files are written: pip install tensorboard", stacklevel=2)
         return self._writers.get(job)
-
-
-def _note_withdrawn(found: dict[str, int], line: Mapping[str, Any]) -> None:
-    if line.get("event") == "withdrawn":
-        found[str(line["job"])] = int(line["epoch"])
-    elif line.get("event") == "epoch" and str(line["job"]) in found:
-        found[str(line["job"])] = max(found[str(line["job"])], int(line["epoch"]))
 
 
 def told(value: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from fleet.report.records import DeviceSpan, Epoch, RunHistory
+from fleet.journal.events import Epoch
+from fleet.report.history import DeviceSpan, RunHistory
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 
-from fleet.run_directory.sample_counts import SampleCounts
+from fleet.journal.state import SampleCounts
 
 METRIC_TITLES = {"accuracy": "Accuracy", "loss": "Loss", "test_loss": "Held-out loss"}
 WHY = {

@@ -10,6 +10,8 @@ from functools import partial
 from fleet.coordination.errors import CannotGoOnError, FailedJobsError, TornDataError, storage
 from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
+from fleet.journal.directory import DirectoryHeldError
+from fleet.journal.work_note import mark_gone
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import HELD, leave
 from fleet.machine.standard_error import tell
@@ -23,8 +25,6 @@ from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
-from fleet.run_directory.directory import DirectoryHeldError
-from fleet.run_directory.work_note import mark_gone
 from preprocess import CorruptLimitError
 
 PULSE_SECONDS = 15.0

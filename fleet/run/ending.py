@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
+from fleet.journal.directory import RunDirectoryError
+from fleet.journal.profile import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.torn_samples import told_of
-from fleet.run_directory.directory import RunDirectoryError
-from fleet.run_directory.profile import ProfileError
 from fleet.spec import SpecError
 from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
@@ -17,7 +18,6 @@ from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.run.lending_checks import lending_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime
-from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import Feed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Preprocessors
+from fleet.journal.journal import read_journal
 from fleet.scheduling.model.data_path import DataPath
 from fleet.spec import EnsembleSpec
 
@@ -30,5 +31,6 @@ def known_data_path(
         return foretold
     measured = None
     for event in read_journal(directory.journal):
-        measured = DataPath.of(event) if event["event"] == "preprocessors" else measured
+        if isinstance(event, Preprocessors):
+            measured = DataPath.of(event.counts, event.of_data, event.of_new)
     return None if measured is None else measured.on(preprocessors)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import read_journal
+from fleet.journal.profile import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import JournalLine, read_journal
-from fleet.run_directory.profile import RateProfile
 from fleet.spec.profile_files import profile_files
 
 RatesByJob = Mapping[str, Mapping[int, float]]
@@ -84,22 +84,18 @@ class KnownRates:
             learnt: also what training has told of jobs.
         """
         found: dict[str, dict[int, float]] = {}
-        alike, measuring = False, ("profile", "timed") if learnt else ("profile",)
+        alike, measuring = False, (events.Profile, events.Timed) if learnt else (events.Profile,)
         for event in read_journal(self.directory.journal):
-            if event["event"] == "cluster":
-                alike = any(_alike(rank, self.named, self.device) for rank in event["ranks"])
-            elif event["event"] in measuring and alike and event.get("kind", "") == self.named:
-                found.setdefault(event["job"], {})[event["count"]] = event["rate"]
-            elif event["event"] == "rates" and event.get("source") == "training":
-                found.update(self._learnt(event) if alike and learnt else {})
-            elif event["event"] == "rates" and event.get("source") != "guessed":
-                found.pop(event["job"], None)
+            if isinstance(event, events.Cluster):
+                alike = any(_alike(rank, self.named, self.device) for rank in event.ranks)
+            elif isinstance(event, measuring) and alike and event.kind == self.named:
+                found.setdefault(event.job, {})[event.count] = event.rate
+            elif isinstance(event, events.Rates) and event.source == "training":
+                if alike and learnt and (measured := event.kinds.get(self.named) if self.named else event.measured):
+                    found[event.job] = dict(measured)
+            elif isinstance(event, events.Rates) and event.source != "guessed":
+                found.pop(event.job, None)
         return found
-
-    def _learnt(self, event: JournalLine) -> dict[str, dict[int, float]]:
-        """What a job's training has told, as far as it was on such devices."""
-        measured = event.get("kinds", {}).get(self.named, {}) if self.named else event["measured"]
-        return {event["job"]: {int(count): rate for count, rate in measured.items()}} if measured else {}
 
     def by_batch(self, job: str) -> dict[int, float]:
         """Samples/s on one device by global batch: of a rehearsal's table, or what files name `JOB, batch N`."""
@@ -140,17 +136,16 @@ class KnownRates:
         """Rates of jobs that were added to a rehearsal, which cannot measure them."""
         if self.runtime.rehearsal is None:
             return {}
-        events = (event for event in read_journal(self.directory.journal) if event["event"] == "rates")
-        rates = {event["job"]: event.get("kinds", {}).get(self.named, event["measured"]) for event in events}
-        return {job: {int(count): rate for count, rate in measured.items()} for job, measured in rates.items()}
+        told = (event for event in read_journal(self.directory.journal) if isinstance(event, events.Rates))
+        return {event.job: dict(event.kinds.get(self.named, event.measured)) for event in told}
 
 
-def _alike(rank: Mapping[str, Any], kind: str, model: str) -> bool:
+def _alike(rank: events.Rank, kind: str, model: str) -> bool:
     """Whether a rank of the journal trained on such a device."""
-    return rank.get("kind") == kind if kind else _model(rank) == model
+    return rank.kind == kind if kind else _model(rank) == model
 
 
-def _model(rank: Mapping[str, Any]) -> str | None:
+def _model(rank: events.Rank) -> str | None:
     """What a rank of the journal trained on, as the cluster map tells it; an older journal has the kind alone."""
-    kind: str | None = rank.get("device_model") or rank["device_name"]
+    kind = rank.device_model or rank.device_name
     return kind if kind is None else kind.partition(":")[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fleet.coordination.lost_ranks import lost_ranks
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
@@ -27,7 +28,6 @@ from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.time_limit import time_limit, together
-from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 from preprocess.files.modules import at_home
 from trainers.reduce.adder import AdderOf, InOrder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.ensemble_file import EnsembleFile
 from fleet.machine.horovod import check_horovod
 from fleet.run.harvest.recorded_spec import check_trusted
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, load
 from fleet.spec.profile_files import part_name
 

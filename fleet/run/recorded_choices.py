@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.directory import RunDirectory
+from fleet.journal.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.extensions import read_extensions
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.extensions import read_extensions
 from fleet.spec import ABSENT, difference, results_mapping
 from fleet.spec.digest import Difference
 from preprocess.files.writing import write_whole

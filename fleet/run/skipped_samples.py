@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from fleet.coordination.errors import TornDataError
 from fleet.coordination.protocol import SampleSkipped, SampleTorn, SkipSamples
-from fleet.run_directory.journal import Journal
+from fleet.journal import events
+from fleet.journal.journal import Journal
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
 
 MOST_NAMED = 5
@@ -19,14 +19,14 @@ class SkippedBook:
     Args:
         journal: each is written there, once.
         limits: by data set, how many there may be.
-        events: events of the run's earlier sessions.
+        told: events of the run's earlier sessions.
     """
 
-    def __init__(self, journal: Journal, limits: Mapping[str, int], events: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, journal: Journal, limits: Mapping[str, int], told: Iterable[events.Event]) -> None:
         self._journal, self._limits = journal, limits
         self._samples: dict[str, dict[tuple[str, int], SkippedSample]] = {name: {} for name in limits}
-        for event in events:
-            if event["event"] == "skipped" and event["data"] in self._samples:
+        for event in told:
+            if isinstance(event, events.Skipped) and event.data in self._samples:
                 self._enter(_sample_of(event))
 
     @property
@@ -46,9 +46,17 @@ class SkippedBook:
         sample = message.sample
         if self._enter(sample):
             self._journal.write(
-                "skipped", data=sample.data, kind=sample.kind, sample=sample.sample, substitute=sample.substitute,
-                epoch=sample.epoch, stage=sample.stage, reason=sample.reason, rank=message.rank,
-            )  # fmt: skip
+                events.Skipped(
+                    data=sample.data,
+                    kind=sample.kind,
+                    sample=sample.sample,
+                    substitute=sample.substitute,
+                    epoch=sample.epoch,
+                    stage=sample.stage,
+                    reason=sample.reason,
+                    rank=message.rank,
+                )
+            )
             self.check(sample.data)
 
     def check(self, *data: str) -> None:
@@ -81,6 +89,6 @@ def _indices(samples: Mapping[tuple[str, int], SkippedSample], kind: str) -> tup
     return tuple(sorted(key[1] for key, sample in samples.items() if key[0] == kind and sample.stage == "source"))
 
 
-def _sample_of(event: Mapping[str, Any]) -> SkippedSample:
+def _sample_of(event: events.Skipped) -> SkippedSample:
     keys = ("data", "kind", "sample", "substitute", "epoch", "reason", "stage")
-    return SkippedSample(**{key: event[key] for key in keys})
+    return SkippedSample(**{key: getattr(event, key) for key in keys})

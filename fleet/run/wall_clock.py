@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Session
+from fleet.journal.journal import read_journal
 from fleet.spec.moments import unix_seconds
 
 
@@ -25,10 +26,10 @@ class WallClock:
     def read(cls, journal: Path, second: float, unix: float) -> WallClock:
         """The clock of a start for which it is now that second of the run, after those that the journal tells of."""
         sessions, last = [], 0.0
-        for line in read_journal(journal):
-            if line["event"] == "session":
-                sessions.append((last, line["unix"] - line["t"]))
-            last = max(last, line["t"])
+        for event in read_journal(journal):
+            if isinstance(event, Session):
+                sessions.append((last, event.unix - event.t))
+            last = max(last, event.t)
         return cls((*sessions, (last, unix - second)))
 
     def due(self, arrival: float, deadline: float | str | None) -> float:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fleet.coordination.ledger import Ledger
+from fleet.journal import events
+from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import BatchAllocation
-from fleet.run_directory.journal import Journal
 
 
 @dataclass
@@ -40,12 +41,12 @@ class Walltime:
         left = self.left
         if not self.stop.raised and (who := self.asked()):
             self.stop.raised = True
-            self.journal.write("warning", text=f"{who} wants it to stop; the same command goes on", job=None)
+            self.journal.write(events.Warned(text=f"{who} wants it to stop; the same command goes on"))
         if not self.stop.raised and left is not None and left <= min(self.needed + measuring, self._most):
             self.stop.raised = True
             what = "no further measurement" if measuring else "stopping for checkpoints"
             text = f"the allocation ends in {left:.0f} s: {what}; the same command goes on"
-            self.journal.write("warning", text=text, job=None)
+            self.journal.write(events.Warned(text=text))
         return self.stop.raised
 
     @property
@@ -68,12 +69,12 @@ class Walltime:
         if known is None:
             return
         left = self.left
-        self.journal.write("allocation", scheduler=known.scheduler, id=known.job, left=left)
+        self.journal.write(events.Allocation(scheduler=known.scheduler, id=known.job, left=left))
         if left is not None:
             self._keep_half(left)
         if known.problem:
             text = f"{known.scheduler} does not say when the allocation ends ({known.problem}): only a signal stops it"
-            self.journal.write("warning", text=text, job=None)
+            self.journal.write(events.Warned(text=text))
 
     def _keep_half(self, left: float) -> None:
         """Train in at least half of the time left, however long it may take to stop."""
@@ -85,4 +86,4 @@ class Walltime:
                 f"{self._most:.0f} s before the end; longer allocations, or a lower checkpoints.margin "
                 f"(now {self.margin:g} s), leave more"
             )
-            self.journal.write("warning", text=text, job=None)
+            self.journal.write(events.Warned(text=text))

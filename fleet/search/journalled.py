@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import fleet.journal.events as events
 from fleet.search.change import Change
 from fleet.search.pareto import front
 from fleet.search.segment import Copy, Decision
 
-Line = Mapping[str, Any]
 _STATUS = {
     "start": "under way", "resume": "under way", "pause": "paused", "stop": "stopped", "done": "done", "fail": "failed",
 }  # fmt: skip
@@ -158,11 +158,11 @@ class Journalled:
         return front({trial: [sign * each for sign, each in zip(signs, some)] for trial, some in values.items()})
 
 
-def journalled(lines: Iterable[Line]) -> Journalled:
-    """Read the lines of a journal, whatever else is in it; those of jobs that are no trials are passed over."""
+def journalled(told: Iterable[events.Event]) -> Journalled:
+    """Read the events of a journal, whatever else is in it; those of jobs that are no trials are passed over."""
     reader = _Reader()
-    for line in lines:
-        reader.read(line)
+    for event in told:
+        reader.take(event)
     known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
     decisions, results = tuple(reader.decisions), tuple(one for one in reader.results if one.trial in known)
     bounds, own = tuple(reader.bounds), tuple(one for _, one in sorted(reader.own.items()))
@@ -171,8 +171,8 @@ def journalled(lines: Iterable[Line]) -> Journalled:
     )
 
 
-class _Reader:
-    """Folds lines."""
+class _Reader(events.Observer):
+    """Folds events."""
 
     def __init__(self) -> None:
         self.trials: dict[str, JournalledTrial] = {}
@@ -183,69 +183,64 @@ class _Reader:
         self.metric, self.maximise = "", False
         self.further: tuple[tuple[str, bool], ...] = ()
         self.own: dict[int, JournalledOwnTrial] = {}
-        self._early: dict[str, Line] = {}
+        self._early: dict[str, events.Failed] = {}
         self._twins: dict[str, str] = {}  # trial -> the one that answers for it
         self._ahead: dict[str, JournalledTrial] = {}  # trials that train before they begin, and may never do so
-        self._folds = {
-            "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
-            "done": self._done, "pruned": self._pruned,
-        }  # fmt: skip
 
-    def read(self, line: Line) -> None:
-        """Take one line."""
-        kind, job = line.get("event"), str(line.get("job"))
-        if kind == "bounds":
-            kept = (line.get(key) for key in ("trials", "epochs", "over"))
-            self.bounds.append(Change(line["time"], line["width"], *kept))
-            self.hours = line.get("hours")
-            self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
-            self.further = tuple((str(each["metric"]), each["mode"] == "max") for each in line.get("further", ()))
-        elif kind == "own_trial":
-            value = None if line["value"] is None else float(line["value"])
-            self.own[line["trial"]] = JournalledOwnTrial(line["trial"], line["values"], str(line["status"]), value)
-        elif kind == "search" and line["kind"] == "start":
-            self._begin(job, line)
-        elif kind == "ahead" and job not in self.trials:
-            self._ahead.setdefault(job, JournalledTrial(line["trial"], job, {}, 1))
-        elif kind == "twin":
-            self._twins[job] = str(line["of"])
-        elif kind == "failed" and job not in self.trials and job not in self._ahead:
-            self._early[job] = line  # what cannot be made fails before it begins
-        trial = self.trials.get(job) or self._ahead.get(job)
-        if kind in self._folds and trial is not None:
-            self._folds[kind](trial, line)
+    def on_bounds(self, event: events.Bounds) -> None:
+        self.bounds.append(Change(event.time, event.width, event.trials, event.epochs, event.over))
+        self.hours, self.metric, self.maximise = event.hours, event.metric, event.mode == "max"
+        self.further = tuple((each.metric, each.mode == "max") for each in event.further)
 
-    def _begin(self, job: str, line: Line) -> None:
-        known = self._ahead.pop(job, JournalledTrial(line["trial"], job, {}, 1))
-        same_as = self._twins.get(job, "")
-        self.trials[job] = replace(known, values=line["values"], cost=line["cost"], same_as=same_as)
+    def on_own_trial(self, event: events.OwnTrial) -> None:
+        self.own[event.trial] = JournalledOwnTrial(event.trial, event.values, event.status, event.value)
+
+    def on_twin(self, event: events.Twin) -> None:
+        self._twins[event.job] = event.of
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        if event.job not in self.trials:
+            self._ahead.setdefault(event.job, JournalledTrial(event.trial, event.job, {}, 1))
+
+    def on_search(self, event: events.Decided) -> None:
+        if event.kind == "start":
+            self._begin(event)
+        if (trial := self._trial(event.job)) is not None:
+            copy = None if event.copy is None else Copy(**vars(event.copy))
+            kind: Any = event.kind
+            self.decisions.append(Decision(event.time, trial.trial, event.start, event.end, kind, copy))
+            trial.kind, trial.pruned = event.kind, trial.pruned and event.kind != "resume"
+
+    def _begin(self, event: events.Decided) -> None:
+        job = event.job
+        known = self._ahead.pop(job, JournalledTrial(event.trial, job, {}, 1))
+        self.trials[job] = replace(known, values=event.values, cost=event.cost or 1, same_as=self._twins.get(job, ""))
         if job in self._early:
-            self._failed(self.trials[job], self._early.pop(job))
+            self.on_failed(self._early.pop(job))
 
-    def _search(self, trial: JournalledTrial, line: Line) -> None:
-        copy = None if line.get("copy") is None else Copy(**line["copy"])
-        self.decisions.append(Decision(line["time"], trial.trial, line["start"], line["end"], line["kind"], copy))
-        trial.kind, trial.pruned = line["kind"], trial.pruned and line["kind"] != "resume"
+    def on_result(self, event: events.Result) -> None:
+        if (trial := self._trial(event.job)) is not None:
+            trial.results[event.epoch], trial.further[event.epoch] = event.value, event.further
+            self.results.append(Result(event.t, trial.trial, event.epoch, event.value))
 
-    def _result(self, trial: JournalledTrial, line: Line) -> None:
-        epoch, value = int(line["epoch"]), line["value"]
-        trial.results[epoch] = None if value is None else float(value)
-        trial.further[epoch] = tuple(map(float, line.get("further", ())))
-        self.results.append(Result(float(line.get("t") or 0.0), trial.trial, epoch, trial.results[epoch]))
+    def on_epoch(self, event: events.Epoch) -> None:
+        if (trial := self._trial(event.job)) is not None:
+            metrics = {name: value for name, value in event.metrics.items() if math.isfinite(value)}
+            trial.metrics[event.epoch] = metrics
 
-    def _epoch(self, trial: JournalledTrial, line: Line) -> None:
-        told = line.get("metrics") or {}
-        trial.metrics[int(line["epoch"])] = {name: float(value) for name, value in told.items() if _is_finite(value)}
+    def on_failed(self, event: events.Failed) -> None:
+        if (trial := self._trial(event.job)) is not None:
+            trial.failed, trial.error = event.epoch, event.error
+        else:
+            self._early[event.job] = event  # what cannot be made fails before it begins
 
-    def _failed(self, trial: JournalledTrial, line: Line) -> None:
-        trial.failed, trial.error = int(line.get("epoch") or 0), str(line.get("error") or "")
+    def on_done(self, event: events.Done) -> None:
+        if (trial := self._trial(event.job)) is not None:
+            trial.done = event.epoch
 
-    def _done(self, trial: JournalledTrial, line: Line) -> None:
-        trial.done = int(line.get("epoch") or 0)
+    def on_pruned(self, event: events.Pruned) -> None:
+        if (trial := self._trial(event.job)) is not None:
+            trial.pruned = True
 
-    def _pruned(self, trial: JournalledTrial, line: Line) -> None:
-        trial.pruned = True
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    def _trial(self, job: str) -> JournalledTrial | None:
+        return self.trials.get(job) or self._ahead.get(job)

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.bookkeeper import take_line
+from fleet.coordination.bookkeeper import take_event
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
+from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.walltime import Walltime
-from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
+from tests.journals import as_event, read_lines
 
 NOW = 1_700_000_000.0
 BEGUN = datetime.fromtimestamp(NOW - 600).strftime("%a %b %d %H:%M:%S %Y")
@@ -97,7 +98,7 @@ def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledge
     assert not walltime(tmp_path, ledger, 16.0)()
     stop = walltime(tmp_path, ledger, 15.0)
     assert stop() and stop.stop.raised and stop()
-    (warning,) = [event for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == "warning"]
+    (warning,) = [event for event in read_lines(tmp_path / "journal.jsonl") if event["event"] == "warning"]
     assert "ends in 15 s" in warning["text"]
 
 
@@ -106,7 +107,7 @@ def test_what_a_job_does_not_hear_in_counts_as_it_was_in_its_last_epoch(ledger: 
     for longest in (90.0, 30.0):
         ledger.was_deaf("a", longest)
         assert ledger.seconds_to_stop() == pytest.approx(longest)
-    take_line(ledger, {"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
+    take_event(ledger, as_event({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0}))
     assert ledger.seconds_to_stop() == pytest.approx(40.0)
 
 
@@ -118,7 +119,7 @@ def test_at_least_half_of_what_is_left_is_for_training(
     stop = walltime(tmp_path, ledger, left)
     stop.announce()
     assert stop.needed == stops
-    told = [event["text"] for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == "warning"]
+    told = [event["text"] for event in read_lines(tmp_path / "journal.jsonl") if event["event"] == "warning"]
     assert bool(told) == warned and all("checkpoints.margin (now 5 s)" in text for text in told)
 
 
@@ -128,7 +129,7 @@ def test_a_run_without_an_end_is_stopped_by_signals_alone(ledger: Ledger, tmp_pa
     assert not stop()
     stop.stop.raised = True
     assert stop()
-    assert list(read_journal(tmp_path / "journal.jsonl")) == []
+    assert list(read_lines(tmp_path / "journal.jsonl")) == []
 
 
 def test_no_measurement_is_begun_that_would_end_too_late(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall, take_line
+from fleet.coordination.bookkeeper import Bookkeeper, recall, take_event
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
-from fleet.run_directory.journal import Journal, read_journal
+from fleet.journal import events
+from fleet.journal.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from tests.journals import as_event
 
 OLD_RUN = Path(__file__).parents[1] / "run/old_runs/first/stopped/journal.jsonl"
 
@@ -53,58 +55,70 @@ def keeper(tmp_path: Path) -> Iterator[Bookkeeper]:
 def read_again(path: Path) -> Ledger:
     ledger = books()
     for line in read_journal(path):
-        take_line(ledger, line)
+        take_event(ledger, line)
     return ledger
 
 
 def begin(keeper: Bookkeeper) -> None:
     """Rate both jobs and start them."""
     for job in "ab":
-        keeper.record("rates", job=job, source="profile", measured={1: 10.0, 2: 16.0}, fitted=[10.0, 16.0])
-    keeper.record("batch", job="b", batch=8)
-    keeper.record("planned", round=0, allocation={"a": (0,), "b": (1,)}, paces={}, seconds=0.1)
+        keeper.record(events.Rates(job=job, source="profile", measured={1: 10.0, 2: 16.0}, fitted=(10.0, 16.0)))
+    keeper.record(events.Batch(job="b", batch=8))
+    keeper.record(events.Planned(round=0, allocation={"a": (0,), "b": (1,)}, paces={}, seconds=0.1))
     for place, job in enumerate("ab"):
-        keeper.record("started", round=0, job=job, devices=(place,), epoch=0, step=0, lane=0, stream="", moved=False)
+        keeper.record(
+            events.Started(round=0, job=job, devices=(place,), epoch=0, step=0, lane=0, stream="", moved=False)
+        )
 
 
 def epoch(keeper: Bookkeeper, job: str, number: int) -> None:
     keeper.record(
-        "epoch", round=0, job=job, epoch=number, step=10 * number, devices=[0], seconds=9.0, rate=12.5,
-        metrics={"loss": 0.1 + 1 / number}, learning_rate=0.1, deaf=0.25,
-    )  # fmt: skip
+        events.Epoch(
+            round=0,
+            job=job,
+            epoch=number,
+            step=10 * number,
+            devices=(0,),
+            seconds=9.0,
+            rate=12.5,
+            metrics={"loss": 0.1 + 1 / number},
+            learning_rate=0.1,
+            deaf=0.25,
+        )
+    )
 
 
 def stop(keeper: Bookkeeper, job: str, why: str = "policy", epoch: int = 1, step: int = 3) -> None:
     devices = keeper.ledger.running[job]
-    keeper.record("stopped", round=0, job=job, devices=devices, epoch=epoch, step=step, why=why)
+    keeper.record(events.Stopped(round=0, job=job, devices=devices, epoch=epoch, step=step, why=why))
 
 
 STEPS: dict[str, Callable[[Bookkeeper], None]] = {
-    "formed": lambda keeper: keeper.record("formed", job="a", seconds=0.7),
-    "saved": lambda keeper: keeper.record("checkpoint", job="b", epoch=1, step=0, path="b.h5", seconds=0.3),
+    "formed": lambda keeper: keeper.record(events.Formed(job="a", seconds=0.7)),
+    "saved": lambda keeper: keeper.record(events.Checkpoint(job="b", epoch=1, step=0, path="b.h5", seconds=0.3)),
     "epoch": lambda keeper: epoch(keeper, "a", keeper.ledger.jobs["a"].epoch + 1),
     "moved": lambda keeper: _move(keeper),
-    "pardoned": lambda keeper: keeper.record("pardoned", job="b"),
-    "promised": lambda keeper: keeper.record("admitted", job="b", deadline=None),
-    "late": lambda keeper: keeper.record("late", job="b", deadline=30.0, end=None),
+    "pardoned": lambda keeper: keeper.record(events.Pardoned(job="b")),
+    "promised": lambda keeper: keeper.record(events.Admitted(job="b", deadline=None)),
+    "late": lambda keeper: keeper.record(events.Late(job="b", deadline=30.0, end=None)),
     "lost": lambda keeper: _lose(keeper),
-    "samples": lambda keeper: keeper.record("samples", read={"b": 7, "a": 2}, laid={"a": 3}, made={"a": 1}),
-    "round": lambda keeper: keeper.record("round_end", round=0, start=0.0, end=1.0),
+    "samples": lambda keeper: keeper.record(events.Samples(read={"b": 7, "a": 2}, laid={"a": 3}, made={"a": 1})),
+    "round": lambda keeper: keeper.record(events.RoundEnded(round=0, start=0.0, end=1.0)),
 }
 
 
 def _move(keeper: Bookkeeper) -> None:
     """`a` leaves and starts again."""
     stop(keeper, "a")
-    keeper.record("started", round=0, job="a", devices=(0,), epoch=1, step=3, lane=0, stream="", moved=True)
+    keeper.record(events.Started(round=0, job="a", devices=(0,), epoch=1, step=3, lane=0, stream="", moved=True))
 
 
 def _lose(keeper: Bookkeeper) -> None:
     """`a` loses its rank, and is set back to its beginning."""
-    keeper.record("lost", ranks=[1], devices=[0], hosts=["n0"])
+    keeper.record(events.RanksLost(ranks=(1,), devices=(0,), hosts=("n0",)))
     stop(keeper, "a", "lost", 0, 0)
-    keeper.record("set_back", job="a", epoch=0, step=0)
-    keeper.record("started", round=0, job="a", devices=(0,), epoch=0, step=0, lane=0, stream="", moved=True)
+    keeper.record(events.SetBack(job="a", epoch=0, step=0))
+    keeper.record(events.Started(round=0, job="a", devices=(0,), epoch=0, step=0, lane=0, stream="", moved=True))
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), st.data())
@@ -126,8 +140,10 @@ def test_the_journal_read_again_gives_the_books_that_it_was_written_of(
 def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -> None:
     begin(keeper)
     epoch(keeper, "a", 3)
-    keeper.record("done", round=0, job="a", devices=[0], epoch=3, why="epochs", metrics={"loss": 0.2}, checkpoint="a")
-    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="no", traceback="where")
+    keeper.record(
+        events.Done(round=0, job="a", devices=(0,), epoch=3, why="epochs", metrics={"loss": 0.2}, checkpoint="a")
+    )
+    keeper.record(events.Failed(round=0, job="b", devices=(1,), epoch=0, error="no", traceback="where"))
     again = read_again(tmp_path / "journal.jsonl")
     assert content(again) == content(keeper.ledger)
     assert again.status == "failed" and not again.running
@@ -137,9 +153,9 @@ def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -
 def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Bookkeeper, tmp_path: Path) -> None:
     begin(keeper)
     keeper.journal._clock.now = 10.0  # type: ignore[attr-defined]
-    keeper.record("lost", ranks=[1], devices=[0], hosts=["n0"])
+    keeper.record(events.RanksLost(ranks=(1,), devices=(0,), hosts=("n0",)))
     epoch(keeper, "a", 1)
-    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="no", traceback="")
+    keeper.record(events.Failed(round=0, job="b", devices=(1,), epoch=0, error="no", traceback=""))
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
     assert not fresh.running and not fresh.lost_devices
@@ -155,14 +171,14 @@ def test_what_the_training_taught_about_rates_counts_once(keeper: Bookkeeper) ->
     epoch(keeper, "a", 1)
     taught = keeper.ledger.jobs["a"].curve
     assert taught is not None
-    keeper.record("rates", job="a", source="training", measured=dict(taught.measured), fitted=[])
+    keeper.record(events.Rates(job="a", source="training", measured=dict(taught.measured), fitted=()))
     assert keeper.ledger.jobs["a"].curve is taught
 
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
     ledger = books()
-    take_line(ledger, {"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
-    take_line(ledger, {"event": "something of a later version", "t": 0.0})
+    take_event(ledger, as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0}))
+    take_event(ledger, as_event({"event": "something of a later version", "t": 0.0}))
     assert not ledger.running
 
 
@@ -179,10 +195,10 @@ def test_a_journal_of_before_is_read_again() -> None:
 
 
 def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -> None:
-    keeper.record("samples", read={"digits": 20}, laid={"digits": 12}, made={"digits": 4})
+    keeper.record(events.Samples(read={"digits": 20}, laid={"digits": 12}, made={"digits": 4}))
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    take_line(fresh, {"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
+    take_event(fresh, as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}}))
     assert fresh.samples.to_json() == {
         "read": 24, "laid": 13, "made": 4,
         "of_data": {
@@ -193,12 +209,28 @@ def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -
 
 def test_a_job_that_costs_ranks_is_tried_again_only_after_the_runs_end(keeper: Bookkeeper, tmp_path: Path) -> None:
     begin(keeper)
-    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="it crashed", traceback="", cost_ranks=True)
-    keeper.record("rank_cost", job="a", rank=1)
+    keeper.record(
+        events.Failed(round=0, job="b", devices=(1,), epoch=0, error="it crashed", traceback="", cost_ranks=True)
+    )
+    keeper.record(events.RankCost(job="a", rank=1))
     path, fresh = tmp_path / "journal.jsonl", books()
     recall(fresh, read_journal(path))
     assert (fresh.jobs["b"].status, fresh.jobs["b"].error, fresh.jobs["a"].ranks_cost) == ("failed", "it crashed", 1)
-    keeper.record("ended", status="stopped", overhead_seconds={}, wall_seconds=1.0)
+    keeper.record(events.Ended(status="stopped", overhead_seconds={}, wall_seconds=1.0))
     fresh = books()
     recall(fresh, read_journal(path))
     assert (fresh.jobs["b"].status, fresh.jobs["b"].error, fresh.jobs["a"].ranks_cost) == ("pending", None, 0)
+
+
+def test_a_round_may_name_those_who_start_alone(keeper: Bookkeeper, tmp_path: Path) -> None:
+    begin(keeper)
+    keeper.record(events.Stopped(job="a", devices=(0,), epoch=0, step=0, why="policy"))
+    keeper.record(events.Planned(round=1, allocation={"a": (0,)}, others_go_on=True))
+    assert (
+        keeper.ledger.state(9.0).formed
+        == {"b": (1,), "a": (0,)}
+        == read_again(tmp_path / "journal.jsonl").state(9.0).formed
+    )
+    whole, part = (each.to_json(9.0) for each in keeper.ledger.rounds)
+    assert whole["allocation"].keys() == {"a", "b"} and "others_go_on" not in whole
+    assert part["allocation"] == {"a": [0]} and part["others_go_on"] is True

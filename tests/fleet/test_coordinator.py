@@ -17,7 +17,7 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import AtStep
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
@@ -104,7 +104,7 @@ def coordinated(
     """The machine, the books and the journal's events at the end."""
     clock, events = Clock(), list[Any]()
     journal = Journal(None, clock)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     ledger, machine = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Obedient(clock)
     Coordinator(chosen, machine, Bookkeeper(ledger, journal), outside or Outside(), math.inf, math.inf).run()
     return machine, ledger, events
@@ -145,7 +145,7 @@ class Growing:
 def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None:
     clock, events, outside = Clock(), list[Any](), Told()
     journal, machine = Journal(None, clock), Patient(clock)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     long = JobState("long", RateCurve({1: 10.0, 2: 15.0}, per_node=2), 2, batch=10, remaining=300, epoch=100)
     range_, schedule = BatchRange(10, 40, 2), BatchSchedule(5, "linear", 0.0, 100)
     records = [
@@ -273,7 +273,7 @@ class Slow(Obedient):
 def test_a_promise_that_a_slow_job_breaks_is_told_long_before_the_job_ends() -> None:
     clock, events = Clock(), list[Any]()
     journal = Journal(None, clock)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     job = JobState("a", CURVE, 1, deadline=20.0, remaining=30.0, epoch=30.0, batch=1)
     ledger, machine = Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0, margin=1.0), Slow(clock)
     chosen = policy("elasticflow", slot=1.0)

@@ -9,22 +9,23 @@ import pytest
 
 from fleet.coordination.energy_shares import NETWORKS_A_SECOND, PACE_SECONDS, WRITE_SECONDS, EnergyShares
 from fleet.coordination.protocol import EnergyRead
-from fleet.run_directory.energy_totals import EnergyTotals
+from fleet.journal.events import Energy, Event, Warned
+from fleet.journal.state import EnergyTotals
 
 
 class Host:
     """Time, questions and lines of a run whose ranks 0 and 5 read counters."""
 
     def __init__(self) -> None:
-        self.now, self.asked, self.lines = 0.0, list[list[int]](), list[dict[str, Any]]()
+        self.now, self.asked, self.events = 0.0, list[list[int]](), list[Event]()
         self.shares = EnergyShares((0, 5), self._ask, self, lambda: self.now)
 
     def _ask(self, ranks: Iterable[int]) -> None:
         self.asked.append(list(ranks))
 
-    def record(self, event: str, **keys: Any) -> None:
-        """Take a line of the journal."""
-        self.lines.append({"event": event, **keys})
+    def record(self, event: Event) -> None:
+        """Take an event of the journal."""
+        self.events.append(event)
 
     def read(self, rank: int, seconds: float, *joules: tuple[tuple[int, ...], float], **keys: Any) -> None:
         devices, values = tuple(each for each, _ in joules), tuple(each for _, each in joules)
@@ -34,9 +35,9 @@ class Host:
     def totals(self) -> EnergyTotals:
         self.shares.write()
         totals = EnergyTotals()
-        for line in self.lines:
-            if line["event"] == "energy":
-                totals = totals.plus(line)
+        for event in self.events:
+            if isinstance(event, Energy):
+                totals = totals.plus(event)
         return totals
 
 
@@ -103,13 +104,14 @@ def test_a_host_that_can_read_nothing_is_left_alone_and_nothing_is_said() -> Non
         host.read(rank, 1.0, sources=())
     host.now = 100.0
     host.shares.ask_if_due()
-    assert len(host.asked) == 1 and host.lines == [] and not host.totals()
+    assert len(host.asked) == 1 and host.events == [] and not host.totals()
 
 
 def test_a_counter_that_went_away_is_warned_of() -> None:
     host = Host()
     host.read(0, 1.0, ((0,), 1.0), gone=("rapl",))
-    assert host.lines[0]["event"] == "warning" and "energy of n0 by rapl cannot be read" in host.lines[0]["text"]
+    (warning,) = host.events
+    assert isinstance(warning, Warned) and "energy of n0 by rapl cannot be read" in warning.text
 
 
 def test_lines_are_written_seldom() -> None:
@@ -118,7 +120,7 @@ def test_lines_are_written_seldom() -> None:
     for second in range(1, 31):
         host.now = float(second)
         host.read(0, 1.0, ((0,), 1.0))
-    assert 1 <= len(host.lines) <= 30 / WRITE_SECONDS
+    assert 1 <= len(host.events) <= 30 / WRITE_SECONDS
     assert host.totals().jobs == {"a": pytest.approx(30)}
 
 
@@ -129,4 +131,5 @@ def test_lines_of_many_networks_are_written_less_often() -> None:
     for second in range(1, 31):
         host.now = float(second)
         host.read(0, 1.0, (tuple(range(many)), 1.0))
-    assert len(host.lines) == 1 and len(host.lines[0]["jobs"]) == many
+    (told,) = host.events
+    assert isinstance(told, Energy) and len(told.jobs) == many

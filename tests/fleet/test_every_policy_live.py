@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from fleet.run.dry_run import make_plan
-from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
 from fleet.spec import load
 from tests.fleet.support.arriving import DEVICES, Arriving, draw, write_spec
+from tests.journals import read_lines
 from tests.run.support.processes import FLEET, run
 
 JOBS = 4
@@ -32,7 +32,7 @@ def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_p
     failed = {job: record["error"] for job, record in records.items() if record["status"] != "done"}
     assert ended.code == (1 if failed else 0), ended.output
     assert len(failed) < JOBS and all(f"policy {name} dropped it" in (why or "") for why in failed.values()), failed
-    events = list(read_journal(out / "journal.jsonl"))
+    events = list(read_lines(out / "journal.jsonl"))
     promised = {event["job"]: event["deadline"] for event in events if event["event"] == "admitted"}
     done = {event["job"]: event["t"] for event in events if event["event"] == "done"}
     assert done.keys() == records.keys() - failed.keys()
@@ -51,7 +51,7 @@ def test_a_guaranteed_job_takes_devices_from_others_before_its_policy_s_next_int
     spec.write_text(yaml.safe_dump(values))
     ended = run([*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"], tmp_path)
     assert ended.code == 0, ended.output
-    events = list(read_journal(out / "journal.jsonl"))
+    events = list(read_lines(out / "journal.jsonl"))
     begun = next(event for event in events if event["event"] == "started" and event["job"] == "serving")
     assert len(begun["devices"]) == 2 and 3.0 <= begun["t"] < 13.0
     left = [event for event in events if event["event"] == "stopped" and event["t"] <= begun["t"]]
@@ -73,6 +73,6 @@ def test_quotas_hold_in_a_run_and_in_its_plan(tmp_path: Path) -> None:
     assert begins[1] == 0 < begins[2], "there are free devices for all"
     ended = run([*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{len(jobs)}"], tmp_path)
     assert ended.code == 0, ended.output
-    events = [event for event in read_journal(out / "journal.jsonl") if event["event"] in ("admitted", "done")]
+    events = [event for event in read_lines(out / "journal.jsonl") if event["event"] in ("admitted", "done")]
     assert [event["event"] for event in events[:3]] == ["admitted", "admitted", "done"], events
     assert {event["job"] for event in events[3:] if event["event"] == "admitted"} == {"job-2"}

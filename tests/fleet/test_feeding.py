@@ -15,11 +15,13 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.lent_trainers import LentTrainers
 from fleet.coordination.seen_jobs import fed_by
-from fleet.run_directory.journal import Journal, read_journal
+from fleet.journal import events
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.model.rates import RateCurve
+from tests.journals import read_lines
 
 PACES = {"a": 100.0, "b": 90.0, "c": 150.0}
 
@@ -35,7 +37,9 @@ def books(tmp_path: Path) -> Iterator[Bookkeeper]:
 
 
 def measured(books: Bookkeeper, **counts: float) -> None:
-    books.record("preprocessors", counts={int(name[1:]): rate for name, rate in counts.items()}, demand=1.0, chosen=1)
+    books.record(
+        events.Preprocessors(counts={int(name[1:]): rate for name, rate in counts.items()}, demand=1.0, chosen=1)
+    )
 
 
 def start(job: str, device: int, epoch: int = 0, lane: int = 0) -> Start:
@@ -55,7 +59,7 @@ def chosen(books: Bookkeeper, share: bool, *starts: Start) -> int:
 def lines(books: Bookkeeper, tmp_path: Path) -> list[tuple[int, float, int, int]]:
     return [
         (line["round"], line["demand"], line["working"], line["available"])
-        for line in read_journal(tmp_path / "journal.jsonl")
+        for line in read_lines(tmp_path / "journal.jsonl")
         if line["event"] == "preprocessing"
     ]
 
@@ -71,9 +75,9 @@ def test_those_who_read_together_are_fed_once(books: Bookkeeper, tmp_path: Path)
 
 def test_those_who_go_on_eat_too(books: Bookkeeper) -> None:
     measured(books, n1=110.0, n2=200.0, n4=400.0)
-    books.record("started", round=0, job="a", devices=[0], epoch=0, step=0, lane=3)
+    books.record(events.Started(round=0, job="a", devices=(0,), epoch=0, step=0, lane=3))
     assert chosen(books, True, start("c", 1)) == 3
-    books.record("stopped", job="a", devices=[0], epoch=0, step=1, why="policy")
+    books.record(events.Stopped(job="a", devices=(0,), epoch=0, step=1, why="policy"))
     assert chosen(books, True, start("c", 1)) == 2
 
 
@@ -92,7 +96,7 @@ def test_all_work_where_nobody_knows_or_there_is_one(books: Bookkeeper, tmp_path
 def test_policies_see_what_can_be_fed_and_the_books_what_was_measured(books: Bookkeeper) -> None:
     before = books.ledger.state(0.0).by_name
     counts, of_data = {1: 8.0, 2: 15.0}, {"data": 7.5}
-    books.record("preprocessors", counts=counts, of_data=of_data, demand=1.0, chosen=2)
+    books.record(events.Preprocessors(counts=counts, of_data=of_data, demand=1.0, chosen=2))
     jobs = {name: job.changed(data="other" if name == "c" else "data") for name, job in before.items()}
     for name, job in jobs.items():
         books.ledger.jobs[name] = replace(books.ledger.jobs[name], state=job)
@@ -103,7 +107,7 @@ def test_policies_see_what_can_be_fed_and_the_books_what_was_measured(books: Boo
 
 def test_speeds_hold_for_a_session(books: Bookkeeper) -> None:
     measured(books, n1=110.0, n2=200.0)
-    books.record("session", session=1)
+    books.record(events.Session(session=1))
     assert books.ledger.data_path is None
 
 
@@ -123,8 +127,8 @@ def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Bookk
 def lending(books: Bookkeeper, lent: int, made: float = 110.0) -> Feeding:
     """One preprocessor, and a plan that counts with so many trainers."""
     books.ledger.lent = LentTrainers(Lending(1, 2))
-    books.record("preprocessors", counts={1: made}, of_data={"data": made}, demand=1.0, chosen=1)
-    books.record("planned", round=0, allocation={}, lent=lent)
+    books.record(events.Preprocessors(counts={1: made}, of_data={"data": made}, demand=1.0, chosen=1))
+    books.record(events.Planned(round=0, allocation={}, lent=lent))
     return Feeding(books, False)
 
 
@@ -137,28 +141,28 @@ def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Bo
     assert helpers(feeding, start("a", 0)) == {()}, "one preprocessor makes 110"
     assert helpers(feeding, start("c", 0)) == {(3,)}
     assert helpers(feeding, start("c", 0), start("a", 3)) == {(2, 1)}
-    books.record("lost", devices=[2])
+    books.record(events.RanksLost(devices=(2,)))
     assert helpers(feeding, start("c", 0), start("a", 3)) == {(1,)}
-    books.record("planned", round=0, allocation={}, lent=0)
+    books.record(events.Planned(round=0, allocation={}, lent=0))
     assert helpers(feeding, start("c", 0)) == {()}
-    events = [line for line in read_journal(tmp_path / "journal.jsonl") if line["event"] == "preprocessing"]
-    assert [line.get("trainers") for line in events] == [None, [3], [2, 1], [1]], (
+    lines = [line for line in read_lines(tmp_path / "journal.jsonl") if line["event"] == "preprocessing"]
+    assert [line.get("trainers") for line in lines] == [None, [3], [2, 1], [1]], (
         "nothing is to choose where nobody may help"
     )
 
 
 def test_books_tell_who_prepares_for_whom(books: Bookkeeper) -> None:
     feeding = lending(books, 1)
-    books.record("started", round=0, job="c", devices=[0], epoch=0, step=0, lane=1, prepared_by=[2])
+    books.record(events.Started(round=0, job="c", devices=(0,), epoch=0, step=0, lane=1, prepared_by=(2,)))
     assert books.ledger.feeds("a") == fed_by(books.ledger.data_path, books.ledger.jobs["a"]) * 2
     assert books.ledger.lent.devices(books.ledger.running) == {2}
     assert helpers(feeding, start("a", 1)) == {(2,)}, "it has the data open"
     stay = {"c": (0,)}
     assert feeding.formed_anew({"a": (1,)}, {"a": (1,), **stay}, 0) == {"a": (1,)}, "lanes stay with their makers"
     assert feeding.formed_anew({"a": (2,)}, {"a": (2,), **stay}, 0) == {"a": (2,), **stay}, "but for one that is wanted"
-    books.record("stopped", job="c", devices=[0], epoch=0, step=1, why="policy")
+    books.record(events.Stopped(job="c", devices=(0,), epoch=0, step=1, why="policy"))
     assert not books.ledger.lent.devices(books.ledger.running)
-    books.record("session", session=1)
+    books.record(events.Session(session=1))
     assert books.ledger.lent.counted == 0
 
 
@@ -169,6 +173,6 @@ def test_those_who_go_on_are_formed_anew_if_that_pays(
     feeding = lending(books, 1, made)
     books.ledger.jobs["a"] = replace(books.ledger.jobs["a"], samples=samples)
     books.ledger.longest_forming = 1.0
-    books.record("started", round=0, job="a", devices=[0], epoch=0, step=0, lane=1)
+    books.record(events.Started(round=0, job="a", devices=(0,), epoch=0, step=0, lane=1))
     assert feeding.formed_anew({}, {"a": (0,)}, 1) == ({"a": (0,)} if anew else {})
     assert feeding.formed_anew({}, {"a": (0,)}, 0) == {}

@@ -17,11 +17,12 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import EpochEnded, StepsTimed
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
+from tests.journals import as_events
 
 SECONDS = 0.25  # after which a group has told how fast it trains
 
@@ -111,7 +112,7 @@ def trained(
     machine = Truthful(rates, {job: seconds * known[1] for job, known in rates.items()}, mute, epoch)
     events = list[Any]()
     journal = Journal(None, machine.clock)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     records = [
         JobRecord.of(
             JobState(job, RateCurve({1: 1.0}, 1), max(known), remaining=seconds * known[1], data="data"), "data/0"
@@ -217,7 +218,7 @@ def test_others_are_guessed_anew_once_it_is_known_how_fast_the_device_is() -> No
     guesses = {"a": 100.0, "b": 99.0, "c": 90.0, "d": 45.0}
     _, _, events = trained(rates, guesses, outside=Guessing(0.1))
     lines = [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
-    assert {event["job"]: event["measured"] for event in lines} == {"c": {1: 9.0}, "d": {1: 4.5}}
+    assert {event["job"]: event["measured"] for event in lines} == {"c": {"1": 9.0}, "d": {"1": 4.5}}
     _, _, events = trained(rates, guesses, outside=Guessing(0.9))
     assert not [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
 
@@ -226,7 +227,7 @@ def test_the_journal_brings_the_books_to_where_they_were() -> None:
     rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     _, ledger, events = trained(rates, {"fast": 100.0, "slow": 50.0}, devices=3)
     again = Ledger(ledger.cluster, [JobRecord.of(job.state, "data/0") for job in ledger.jobs.values()], seed=0)
-    recall(again, events)
+    recall(again, as_events(events))
     assert again.overhead["profiling"] == pytest.approx(ledger.overhead["profiling"])
     assert {job.name: job.status for job in again.jobs.values()} == {"fast": "done", "slow": "done"}
     assert again.held == {} and not any(job.guessed for job in again.jobs.values())

@@ -12,36 +12,38 @@ import numpy as np
 import pytest
 
 import trainers
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import DAMAGED, Journal, read_journal
+from fleet.journal import events
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import Journal, as_json, read_journal
 from tests.trainers.support.made_checkpoints import checkpoint
 
 
 def test_events_come_back_in_order(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    journal.write("one", value=np.float64(1.5), counts=(np.int64(1), 2))
-    journal.write("two")
+    numbers: Any = (np.int64(1), 2)
+    journal.write(events.Timed(job="a", count=2, rate=np.float64(1.5), devices=numbers))
+    journal.write(events.TakenUp(job="a"))
     journal.close()
-    events = list(read_journal(tmp_path / "journal.jsonl"))
-    assert [event["event"] for event in events] == ["one", "two"]
-    assert events[0]["value"] == 1.5 and events[0]["counts"] == [1, 2]
+    timed, taken_up = read_journal(tmp_path / "journal.jsonl")
+    assert isinstance(timed, events.Timed) and isinstance(taken_up, events.TakenUp)
+    assert (timed.rate, timed.devices, taken_up.job) == (1.5, (1, 2), "a")
 
 
 def test_a_torn_line_spoils_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"t": 3.0, "event": "whole"}\n{"t": 9.0, "event": "to')
     journal = Journal(path)
-    journal.write("session")
+    journal.write(events.Session())
     journal.close()
-    assert [event["event"] for event in read_journal(path)] == ["whole", "session"]
+    assert [event.event for event in read_journal(path)] == ["whole", "session"]
 
 
 def write_three(path: Path) -> list[bytes]:
     """A journal of three events; returns its lines."""
     journal = Journal(path)
     for epoch in (1, 2, 3):
-        journal.write("counted", epoch=epoch)
+        journal.write(events.Pruned(job="a", epoch=epoch))
     journal.close()
     return path.read_bytes().splitlines(keepends=True)
 
@@ -62,16 +64,16 @@ def test_a_damaged_line_is_told_in_its_place(tmp_path: Path, damage: Callable[[b
     assert damage(second) != second
     path.write_bytes(first + damage(second) + third)
     one, warning, three = read_journal(path)
-    assert (one["epoch"], three["epoch"]) == (1, 3)
-    assert (warning["event"], warning[DAMAGED], warning["t"]) == ("warning", 2, one["t"])
-    assert warning["text"] == "line 2 of the journal is damaged; what it said is left out"
+    assert isinstance(one, events.Pruned) and isinstance(three, events.Pruned) and isinstance(warning, events.Warned)
+    assert (one.epoch, three.epoch, warning.damaged_line, warning.t) == (1, 3, 2, one.t)
+    assert warning.text == "line 2 of the journal is damaged; what it said is left out"
 
 
 def test_lines_without_checksums_are_read_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"t": 1.0, "event": "counted", "epoch": 1}\n{"t":2.0,"event":"ended","overhead_seconds":{}}\n')
     counted, ended = read_journal(path)
-    assert counted == {"t": 1.0, "event": "counted", "epoch": 1} and ended["event"] == "ended"
+    assert as_json(counted) == {"t": 1.0, "unix": 0.0, "event": "counted", "epoch": 1} and ended.event == "ended"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_a_line_of_another_format_is_told_in_its_place(tmp_path: Path, line: byt
     """Each reader takes the keys that it needs for what they are."""
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"event":"one"}\n' + line + b'\n{"event":"two"}\n')
-    assert [event.get(DAMAGED, event["event"]) for event in read_journal(path)] == ["one", 2, "two"]
+    assert [getattr(event, "damaged_line", event.event) for event in read_journal(path)] == ["one", 2, "two"]
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def test_a_batch_that_was_chosen_outlasts_a_power_cut(tmp_path: Path, synced: dict[str, bytes]) -> None:
     """A checkpoint with another batch than the job's would be another job's."""
     journal = Journal(tmp_path / "journal.jsonl")
-    journal.write("batch", job="a", batch=16)
+    journal.write(events.Batch(job="a", batch=16))
     journal.close()
     assert b'"batch":16' in synced[str(tmp_path / "journal.jsonl")]
     assert b"journal.jsonl" in synced[str(tmp_path)]
@@ -125,7 +127,7 @@ def test_the_clock_goes_on_where_the_last_session_ended(tmp_path: Path) -> None:
     now = [100.0]
     first = Journal(tmp_path / "journal.jsonl", clock=lambda: now[0])
     now[0] = 107.0
-    assert first.write("end")["t"] == 7.0
+    assert first.write(events.Stopping()).t == 7.0
     first.close()
     now[0] = 5000.0
     second = Journal(tmp_path / "journal.jsonl", clock=lambda: now[0])
@@ -135,19 +137,19 @@ def test_the_clock_goes_on_where_the_last_session_ended(tmp_path: Path) -> None:
 
 
 def test_listeners_hear_what_is_written_and_what_is_announced(tmp_path: Path) -> None:
-    heard: list[dict[str, Any]] = []
+    heard: list[events.Event] = []
     journal = Journal(tmp_path / "journal.jsonl")
     journal.listen(heard.append)
-    journal.write("kept")
-    journal.announce("passing", step=3)
+    journal.write(events.Stopping())
+    journal.announce(events.Slowed(job="a", rate=3.0))
     journal.close()
-    assert [event["event"] for event in heard] == ["kept", "passing"]
-    assert [event["event"] for event in read_journal(tmp_path / "journal.jsonl")] == ["kept"]
+    assert [event.event for event in heard] == ["stopping", "slowed"]
+    assert [event.event for event in read_journal(tmp_path / "journal.jsonl")] == ["stopping"]
 
 
 def test_no_path_no_file(tmp_path: Path) -> None:
     journal = Journal(None)
-    assert journal.write("heard")["event"] == "heard"
+    assert journal.write(events.Stopping()).event == "stopping"
     journal.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +160,7 @@ def test_a_missing_journal_has_no_events(tmp_path: Path) -> None:
 
 def test_lines_are_plain_json(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    journal.write("text", text="zwei\nZeilen")
+    journal.write(events.Warned(text="zwei\nZeilen"))
     journal.close()
     lines = (tmp_path / "journal.jsonl").read_text().splitlines()
     assert len(lines) == 1 and json.loads(lines[0])["text"] == "zwei\nZeilen"

@@ -12,7 +12,7 @@ from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopR
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan

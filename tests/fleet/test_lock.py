@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.run_directory.lock import SILENT_SECONDS, HeldError, Holder, Lock, LockWatch, take
+from fleet.journal.lock import SILENT_SECONDS, HeldError, Holder, Lock, LockWatch, take
 from preprocess.files.writing import LaidByOthers
 
 HOLD = """
 import sys, pathlib
-from fleet.run_directory.lock import take
+from fleet.journal.lock import take
 held = take(pathlib.Path(sys.argv[1]))
 print(1, flush=True)
 input()

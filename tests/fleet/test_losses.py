@@ -14,6 +14,7 @@ from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
 from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Message, OpenLane, ReplaceWriter, StopGroup
+from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
@@ -46,7 +47,7 @@ class Post:
 class Unread:
     """Books of hosts without counters: nobody writes there."""
 
-    def record(self, event: str, **keys: Any) -> None:
+    def record(self, event: events.Event) -> None:
         raise AssertionError(event)
 
 

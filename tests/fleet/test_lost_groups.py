@@ -13,7 +13,7 @@ from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Sta
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
-from fleet.run_directory.journal import Journal
+from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -65,7 +65,7 @@ def trained(
     """A job whose group is lost so many times: what was started, the books, and the journal's events."""
     events: list[dict[str, Any]] = []
     journal = Journal(None, lambda: 0.0)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     books = Ledger(Cluster((8,)), [JobRecord.of(JobState("a", RateCurve({1: 10.0}, 8), 1), "data/0")], seed=0)
     machine = Losing(losses, own)
     outside = Outside()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from fleet.coordination.executor import Measured, StopReason
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.newcomer_rates import NewcomerRates
-from fleet.run_directory.journal import Journal
+from fleet.journal import events
+from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.lending import Lending
@@ -39,7 +41,7 @@ class Scene:
         size = 2 + with_b
         self.books = Bookkeeper(Ledger(Cluster((size,)), records, seed=0, lending=Lending(1, 1)), journal)
         for name, deadline in deadlines.items():
-            self.books.record("admitted", job=name, deadline=deadline)
+            self.books.record(events.Admitted(job=name, deadline=deadline))
         self.start("a", 0, prepared_by=[1])
         if with_b:
             self.start("b", 2)
@@ -51,8 +53,8 @@ class Scene:
     def _state(name: str, deadline: float) -> JobState:
         return JobState(name, RateCurve({1: 1.0}, 1), 1, remaining=LASTS, epoch=LASTS, deadline=deadline)
 
-    def start(self, job: str, device: int, **keys: object) -> None:
-        self.books.record("started", round=0, job=job, devices=[device], epoch=0, step=0, lane=3, **keys)
+    def start(self, job: str, device: int, **keys: Any) -> None:
+        self.books.record(events.Started(round=0, job=job, devices=(device,), epoch=0, step=0, lane=3, **keys))
 
     def measure(self, job: str, devices: tuple[int, ...]) -> None:
         self.measured.append((job, devices))
@@ -72,8 +74,8 @@ def test_a_job_whose_samples_a_trainer_prepares_does_without_it_meanwhile(
     assert scene.advance() and scene.left == [("a", "policy")] and not scene.measured
     anew = scene.rates.unhelped
     assert (anew.devices, anew.lanes, anew.keys) == ({"a": (0,)}, {"a": 3}, {"lent": 0})
-    scene.books.record("stopped", round=0, job="a", devices=[0], epoch=0, step=1, why="policy")
-    scene.books.record("planned", round=1, allocation={"a": [0]}, paces={}, lent=0)
+    scene.books.record(events.Stopped(round=0, job="a", devices=(0,), epoch=0, step=1, why="policy"))
+    scene.books.record(events.Planned(round=1, allocation={"a": (0,)}, paces={}, lent=0))
     scene.start("a", 0)
     assert scene.advance() and scene.measured == [("new", (1,))] and not scene.rates.unhelped.devices
     scene.rates.take(Measured("new", (1,), 5.0, 4, 0.5, 0.1))

@@ -16,6 +16,7 @@ from fleet.coordination.open_lanes import OpenLanes, StreamPlace
 from fleet.coordination.protocol import OpenLane
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
@@ -52,7 +53,7 @@ def ledger(places: Sequence[int], made: float | None, epochs: float) -> Ledger:
     ]
     books = Ledger(Cluster((4,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
     if made is not None:
-        books.preprocessors_measured({"counts": {1: made}, "of_data": {"data": made}})
+        books.preprocessors_measured(DataPath({1: made}, {"data": made}))
     return books
 
 

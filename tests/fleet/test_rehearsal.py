@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fleet.run_directory.journal import read_journal
 from fleet.spec import SpecTask, load
+from tests.journals import read_lines
 from trainers import Group, Trainer, read
 
 SPEC = """
@@ -66,7 +66,7 @@ def test_all_jobs_pass_through_the_plan(rehearsed: Path) -> None:
 
 
 def test_the_pretend_nodes_are_in_the_cluster_map(rehearsed: Path) -> None:
-    (cluster,) = [event for event in read_journal(rehearsed / "out" / "journal.jsonl") if event["event"] == "cluster"]
+    (cluster,) = [event for event in read_lines(rehearsed / "out" / "journal.jsonl") if event["event"] == "cluster"]
     assert cluster["devices_per_node"] == [2, 2]
     assert len({rank["node"] for rank in cluster["ranks"] if rank["role"] == "trainer"}) == 2
 
@@ -74,7 +74,7 @@ def test_the_pretend_nodes_are_in_the_cluster_map(rehearsed: Path) -> None:
 def test_no_device_is_faster_than_its_rate_curve(rehearsed: Path) -> None:
     """A wait can come late, never early: the rate seen (in rehearsed seconds) is at most r(m) / time_scale."""
     most = {"slow": 220.0, "fast": 460.0 * 2, "third": 200.0 * 4}
-    epochs = [event for event in read_journal(rehearsed / "out" / "journal.jsonl") if event["event"] == "epoch"]
+    epochs = [event for event in read_lines(rehearsed / "out" / "journal.jsonl") if event["event"] == "epoch"]
     assert len(epochs) == 6
     for event in epochs:
         assert event["rate"] <= 1.02 * most[event["job"]] / 0.05

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
 from fleet.simulator.machines.arrivals import Costs
 from tests.fleet.support.arriving import DEVICES, JOBS, Arriving, draw, simulated, write_spec
+from tests.journals import read_lines
 from tests.run.support.processes import FLEET, run
 
 RESTART = MARGIN = 1.0
@@ -54,7 +54,7 @@ def test_rehearsed_and_simulated_times_agree(name: str, tmp_path: Path) -> None:
     ended = run(command, tmp_path, 600)
     ended_well = {job: record for job, record in _records(out).items() if record["status"] == "done"}
     assert ended.code == (0 if len(ended_well) == JOBS else 1), ended.output
-    events: list[Event] = list(read_journal(out / "journal.jsonl"))
+    events: list[Event] = list(read_lines(out / "journal.jsonl"))
     done = {event["job"]: event["t"] for event in events if event["event"] == "done"}
     _check_promises(jobs, events, done)
     formed = fmean(event["seconds"] for event in events if event["event"] == "formed")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run_directory.work_note import WorkNote, mark_gone, take_deaths
+from fleet.journal.work_note import WorkNote, mark_gone, take_deaths
 
 pytestmark = pytest.mark.usefixtures("started_cold")
 
 ENDS = """
 import ctypes, os, sys
 from pathlib import Path
-from fleet.run_directory.work_note import WorkNote
+from fleet.journal.work_note import WorkNote
 
 with WorkNote(Path(sys.argv[1]), 3).of("foggy"):
     {end}

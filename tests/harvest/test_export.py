@@ -18,11 +18,11 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
+from fleet.journal.metric_order import MetricOrder
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.export import Weights
 from fleet.run.harvest.members import read_members
 from fleet.run.harvest.network import read_network
-from fleet.run_directory.metric_order import MetricOrder
 from tests.harvest.support import plain
 from tests.harvest.support.families import FAMILIES
 from tests.run.support import parts

@@ -21,10 +21,11 @@ from fleet.coordination.checkpointed import standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.kept_best import record_checkpoint, settle_best, told_bests
 from fleet.coordination.ledger import Ledger
+from fleet.journal import events
+from fleet.journal.journal import Journal, read_journal
+from fleet.journal.metric_order import MetricOrder
 from fleet.run.harvest.members import Member
 from fleet.run.ranks.job_run import Saving, save
-from fleet.run_directory.journal import Journal, read_journal
-from fleet.run_directory.metric_order import MetricOrder
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import Cluster
 from tests.harvest.support.families import FAMILIES, LONG, long_ensemble
@@ -99,7 +100,7 @@ class DrawnRun:
         books = Bookkeeper(Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
         try:
             found = standing(self.saving.folder, Stop(len(self.history)), ByMetric(METRIC, "higher"))
-            journal.write("session")
+            journal.write(events.Session())
             settle_best(books, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
             self._train(books, found.epoch, lag)
         finally:

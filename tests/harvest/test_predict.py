@@ -18,11 +18,11 @@ from typer.testing import CliRunner, Result
 import fleet
 from benchmarks.torchmetrics_figures import differences, figures
 from fleet.commands.cli import app
+from fleet.journal.metric_order import MetricOrder
 from fleet.run.harvest.figures import Figures, disagreement, diversity
 from fleet.run.harvest.members import read_members
 from fleet.run.harvest.vote import greedy_counts, greedy_picks, halves
 from fleet.run.held_out import held_out_of
-from fleet.run_directory.metric_order import MetricOrder
 from preprocess import HELD_OUT, Dataset
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.report.history import build_history
 from fleet.report.results import best_network
-from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.spec import EnsembleSpec, SpecError, check, spec_hash
 from fleet.spec.directions import compared_by, directions, told_directions
+from tests.journals import as_events
 
 MODULE = """
 import torch, torchmetrics
@@ -215,21 +216,21 @@ def lines(**session: Any) -> list[dict[str, Any]]:
 
 def test_networks_are_compared_as_the_journal_says() -> None:
     told = lines(compared_by=["wer", "lower"])
-    best = best_network(build_history(told))
+    best = best_network(build_history(as_events(told)))
     assert best is not None and (best.job, best.value) == ("a", 0.2)
     search = {"t": 0.0, "event": "bounds", "time": 0, "width": 1, "metric": "recall", "mode": "max"}
-    best = best_network(build_history([*told, search]))
+    best = best_network(build_history(as_events([*told, search])))
     assert best is not None and (best.job, best.metric, best.value) == ("b", "recall", 0.6), (
         "by last values, as searches"
     )
-    found = Comparing.of([*told, search])
+    found = Comparing.of(as_events([*told, search]))
     assert found.order("wer") == MetricOrder("wer", False) and found.order("recall") == MetricOrder(
         "recall", True, True
     )
 
 
 def test_journals_that_told_no_directions_are_asked_about() -> None:
-    old = Comparing.of([{"event": "session"}, {"event": "job", "job": "a"}])
+    old = Comparing.of(as_events([{"event": "session"}, {"event": "job", "job": "a"}]))
     assert old.metric(["loss", "wer", "accuracy"]) == "accuracy" and old.order("accuracy").higher
     with pytest.raises(Undeclared, match="say --better higher or lower"):
         old.order("wer")

@@ -20,7 +20,7 @@ from benchmarks.numbered import metrics as numbered
 from fleet.commands.cli import app
 from fleet.run.harvest.members import read_members
 from fleet.run.harvest.results import read_results
-from fleet.run_directory.journal import read_journal
+from tests.journals import read_lines
 from tests.run.support.processes import FLEET, ROOT, run
 from trainers import newest_file, read
 
@@ -91,7 +91,7 @@ def test_a_direction_that_a_journal_does_not_tell_is_asked_for(finished: Callabl
     refused = runner.invoke(app, ["best", str(out), "--metric", "wrong"])
     assert refused.exit_code == 2 and "--better higher or lower" in " ".join(refused.output.split())
     listed = runner.invoke(app, ["best", str(out), "--metric", "wrong", "--better", "lower", "--json"])
-    values = [line["metrics"]["wrong"] for line in read_journal(out / "journal.jsonl") if line["event"] == "epoch"]
+    values = [line["metrics"]["wrong"] for line in read_lines(out / "journal.jsonl") if line["event"] == "epoch"]
     assert listed.exit_code == 0 and json.loads(listed.output)[0]["value"] == min(values)
     assert runner.invoke(app, ["best", str(out), "--metric", "wrong", "--better", "less"]).exit_code == 2
 

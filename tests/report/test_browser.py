@@ -25,6 +25,7 @@ from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload
 from fleet.spec import results_mapping
+from tests.journals import as_events
 from tests.report.test_searched import POPULATION, TWO
 from tests.search.support.curves import cost, value
 from tests.search.support.journals import searched_lines
@@ -104,7 +105,9 @@ def browse(folder: Path, address: Path, scheme: int, *flags: str) -> str:
 
 def frames(folder: Path, pages: dict[str, list[Event]], widths: tuple[int, ...]) -> Path:
     """A page that holds the report of each of `pages` at each of `widths`, with the probe inside."""
-    return framed(folder, {name: render(build_history(events), name) for name, events in pages.items()}, widths)
+    return framed(
+        folder, {name: render(build_history(as_events(events)), name) for name, events in pages.items()}, widths
+    )
 
 
 def framed(folder: Path, pages: dict[str, str], widths: tuple[int, ...]) -> Path:
@@ -193,10 +196,10 @@ def test_the_page_of_a_search_draws_its_figures_without_an_error(tmp_path: Path)
 def searched_page(most: int | None = None, **search: Any) -> str:
     spec = spec_of(**{"stopping": {"name": "halving", "eta": 3, "rungs": [1, 3, 9]}, **search})
     lines = searched_lines(spec, value, cost, most)
-    told = journalled(lines)
+    told = journalled(as_events(lines))
     section = section_of(results_mapping(spec), told)
     assert section is not None
-    return render(build_history(lines), "search", Searched(section, told))
+    return render(build_history(as_events(lines)), "search", Searched(section, told))
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
@@ -217,7 +220,7 @@ def check_script(answer: dict[str, Any]) -> None:
 @pytest.mark.parametrize("width", [1400, 500])
 def test_a_screenshot_is_taken(pages: dict[str, list[Event]], tmp_path: Path, width: int) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
-    page.write_text(render(build_history(pages["digits"]), "digits"))
+    page.write_text(render(build_history(as_events(pages["digits"])), "digits"))
     browse(tmp_path, page, LIGHT, f"--window-size={width},3000", f"--screenshot={picture}")
     data = picture.read_bytes()
     assert struct.unpack(">II", data[16:24]) == (width, 3000)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fleet.journal.state import RunState
 from fleet.report.history import build_history
 from fleet.report.live import LiveView, PlainView, view_for
-from fleet.report.progress import RunProgress
 from fleet.report.result_table import result_table
+from tests.journals import as_event, as_events
 
 Event = dict[str, Any]
 
@@ -47,7 +48,7 @@ def test_plain_lines_say_what_a_person_wants(simulated: Callable[..., list[Event
     view = PlainView(sheet)
     events = simulated(jobs=8, failing=(3,), killed_after=60)
     for event in events:
-        view.event(event)
+        view.event(as_event(event))
     view.close()
     lines = written(sheet).splitlines()
     wanted = {
@@ -73,7 +74,7 @@ def test_plain_lines_say_what_a_person_wants(simulated: Callable[..., list[Event
 def test_a_name_can_neither_colour_nor_clear_the_terminal() -> None:
     sheet = console(terminal=True)
     view = PlainView(sheet)
-    view.event({"t": 1, "event": "failed", "job": "\x1b[2Jx", "error": "[red]no[/red]\r\n\x07"})
+    view.event(as_event({"t": 1, "event": "failed", "job": "\x1b[2Jx", "error": "[red]no[/red]\r\n\x07"}))
     assert "\x1b[2J" not in written(sheet) and "\x07" not in written(sheet)
     assert "[red]no[/red]" in written(sheet)
 
@@ -90,8 +91,8 @@ def test_what_earlier_sessions_did_is_counted() -> None:
         view.recall(results)
     assert "1 of 3 done, 1 failed" in screen(live) and "90.00 %" in screen(live)
     for view in (plain, live):
-        view.event({"event": "started", "t": 1.0, "job": "second", "devices": [0], "epoch": 1})
-        view.event({"event": "ended", "t": 2.0, "status": "stopped", "wall_seconds": 2.0})
+        view.event(as_event({"event": "started", "t": 1.0, "job": "second", "devices": [0], "epoch": 1}))
+        view.event(as_event({"event": "ended", "t": 2.0, "status": "stopped", "wall_seconds": 2.0}))
         view.close()
     assert written(sheet).splitlines()[-1].endswith("stopped after 2.00 s: 1 done, 0 failed")
 
@@ -102,7 +103,7 @@ def test_the_live_table_shows_where_the_run_stands(simulated: Callable[..., list
     events = simulated(jobs=8)
     first_epoch = next(index for index, event in enumerate(events) if event["event"] == "epoch")
     for event in events[: first_epoch + 1]:
-        view.event(event)
+        view.event(as_event(event))
     shown, running = screen(view), {e["job"] for e in events[:first_epoch] if e["event"] == "started"}
     assert "flotilla 0" in shown and "0 of 9 done" in shown and "devices 4/4" in shown
     assert len(running) == 3 and shown.count("running") == 3 and shown.count("pending") == 5
@@ -111,7 +112,7 @@ def test_the_live_table_shows_where_the_run_stands(simulated: Callable[..., list
     now = 107.0
     assert screen(view).splitlines()[0] != before
     for event in events[first_epoch + 1 :]:
-        view.event(event)
+        view.event(as_event(event))
     shown = screen(view)
     view.close()
     view.close()
@@ -121,7 +122,7 @@ def test_the_live_table_shows_where_the_run_stands(simulated: Callable[..., list
 def test_a_hundred_networks_fit_on_a_screen(simulated: Callable[..., list[Event]]) -> None:
     view = LiveView(console(terminal=True, height=24))
     for event in simulated(jobs=100, devices_per_node=(8,))[:150]:
-        view.event(event)
+        view.event(as_event(event))
     shown = screen(view)
     view.close()
     assert len(shown.splitlines()) <= 24
@@ -129,19 +130,21 @@ def test_a_hundred_networks_fit_on_a_screen(simulated: Callable[..., list[Event]
 
 
 def test_epochs_are_counted_from_where_a_session_goes_on() -> None:
-    progress = RunProgress()
-    progress.apply({"t": 1, "event": "started", "job": "a", "devices": [1], "epoch": 3, "step": 30})
-    progress.apply({"t": 2, "event": "epoch", "job": "a", "epoch": 3, "metrics": {}, "rate": None, "devices": [1]})
-    assert progress.networks["a"].epochs == 4
-    progress.apply({"t": 3, "event": "started", "job": "b", "devices": [1], "epoch": 0, "step": 0})
-    progress.apply({"t": 4, "event": "stopped", "job": "a", "why": "policy"})
-    assert progress.held == {1: "b"}
+    state = RunState()
+    state.take(as_event({"t": 1, "event": "started", "job": "a", "devices": [1], "epoch": 3, "step": 30}))
+    state.take(
+        as_event({"t": 2, "event": "epoch", "job": "a", "epoch": 3, "metrics": {}, "rate": None, "devices": [1]})
+    )
+    assert state.jobs["a"].epochs == 4
+    state.take(as_event({"t": 3, "event": "started", "job": "b", "devices": [1], "epoch": 0, "step": 0}))
+    state.take(as_event({"t": 4, "event": "stopped", "job": "a", "why": "policy"}))
+    assert state.held == {1: "b"}
 
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_the_table_at_the_end(simulated: Callable[..., list[Event]], width: int) -> None:
     sheet = console(terminal=False, width=width)
-    sheet.print(result_table(build_history(simulated(jobs=8, failing=(3,)))))
+    sheet.print(result_table(build_history(as_events(simulated(jobs=8, failing=(3,))))))
     text = written(sheet)
     assert "failed" in text and "7 of 8" in text and max(map(len, text.splitlines())) <= width
     if width == 120:
@@ -150,5 +153,5 @@ def test_the_table_at_the_end(simulated: Callable[..., list[Event]], width: int)
 
 def test_the_table_of_a_run_without_networks() -> None:
     sheet = console(terminal=False)
-    sheet.print(result_table(build_history([])))
+    sheet.print(result_table(build_history(as_events([]))))
     assert "0 of 0 networks done" in written(sheet)

@@ -15,6 +15,7 @@ import pytest
 
 from fleet.report.history import build_history
 from fleet.report.page import render, write_report
+from tests.journals import as_events
 
 Event = dict[str, Any]
 VOID = {"meta", "br", "link", "input", "hr", "img"}
@@ -70,7 +71,7 @@ class Page(HTMLParser):
 
 
 def page_of(events: list[Event], name: str = "run") -> Page:
-    return Page(render(build_history(events), name))
+    return Page(render(build_history(as_events(events)), name))
 
 
 SECTIONS = [
@@ -130,7 +131,7 @@ def test_the_page_is_self_contained(simulated: Callable[..., list[Event]], write
 
 @pytest.mark.parametrize("name", HOSTILES)
 def test_hostile_names_are_only_text(simulated: Callable[..., list[Event]], name: str) -> None:
-    text = render(build_history(simulated(jobs=2, failing=(1,), name=name + "{}")), name)
+    text = render(build_history(as_events(simulated(jobs=2, failing=(1,), name=name + "{}"))), name)
     page, honest = Page(text), page_of(simulated(jobs=2, failing=(1,)))
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in honest.tags]
     shown = name.encode(errors="replace").decode()  # half of a surrogate pair can stand in no file

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fleet.report.history import build_history
 from fleet.report.live import PlainView
+from tests.journals import as_event, as_events
 
 Event = dict[str, Any]
 LATE = {"t": 2.0, "event": "late", "job": "a", "deadline": 10.0, "end": 10.5}
@@ -25,9 +26,9 @@ def told(*events: Event) -> tuple[list[str], list[str]]:
     sheet = io.StringIO()
     view = PlainView(Console(file=sheet))
     for event in events:
-        view.event(event)
+        view.event(as_event(event))
     lines = [line.partition("] ")[2] for line in sheet.getvalue().splitlines() if "deadline" in line]
-    return lines, [warning.text for warning in build_history(events).warnings]
+    return lines, [warning.text for warning in build_history(as_events(events)).warnings]
 
 
 def test_that_a_late_job_can_keep_its_deadline_after_all_is_told() -> None:

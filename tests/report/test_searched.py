@@ -18,10 +18,10 @@ from fleet.report.page import render
 from fleet.report.searched import read_searched
 from fleet.report.status.looking import Look
 from fleet.report.told_values import told_values
-from fleet.run_directory.journal import read_journal
 from fleet.search.columns import value_columns, value_row
 from fleet.search.searched import Searched
 from fleet.spec import results_mapping
+from tests.journals import as_events, read_lines
 from tests.report.test_page import Page
 from tests.search.support.curves import cost, value
 from tests.search.support.journals import Line, searched_lines
@@ -52,8 +52,8 @@ def searched(folder: Path) -> Searched:
 
 
 def page(folder: Path) -> Page:
-    lines = list(read_journal(folder / "journal.jsonl"))
-    return Page(render(build_history(lines), "run", searched(folder)))
+    lines = list(read_lines(folder / "journal.jsonl"))
+    return Page(render(build_history(as_events(lines)), "run", searched(folder)))
 
 
 def places(figure: dict[str, Any]) -> dict[str, list[float]]:
@@ -213,7 +213,7 @@ def test_a_run_without_a_search_has_none(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("")
     assert read_searched(tmp_path) is None
     lines: list[Line] = [{"t": 0.0, "event": "session"}]
-    assert "search" not in Page(render(build_history(lines), "run")).headings
+    assert "search" not in Page(render(build_history(as_events(lines)), "run")).headings
 
 
 def test_a_metric_that_is_no_number_is_no_result(run_of: Callable[..., Path]) -> None:

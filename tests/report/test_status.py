@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from benchmarks.many_networks import ManyNetworks
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import Journal, read_journal
 from fleet.report.history import build_history
 from fleet.report.results import job_results
 from fleet.report.status.looking import COUNTED, Look
@@ -22,8 +25,6 @@ from fleet.report.status.scan import JournalScan
 from fleet.report.status.snapshot import NAME as SNAPSHOT
 from fleet.report.status.snapshot import Snapshots, read_snapshot
 from fleet.report.status.standing import RunStanding
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import Journal, read_journal
 from tests.report.conftest import SimulatedRun
 
 FEW = ManyNetworks(networks=30, epochs=3, nodes=2, devices_per_node=2, trained=0.5)
@@ -114,7 +115,7 @@ def test_a_snapshot_of_no_use_is_passed_over(few: Path, tmp_path: Path) -> None:
     good = (tmp_path / SNAPSHOT).read_bytes()
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 1
-    newer = good[9:].replace(b'"format":2', b'"format":3')
+    newer = good[9:].replace(b'"format":3', b'"format":4')
     for bad in (b"", b"\n", good[:-1], bytes(flipped), b"%08x\n%s" % (zlib.crc32(newer), newer), b"\xff" * 100):
         (tmp_path / SNAPSHOT).write_bytes(bad)
         assert read_snapshot(journal) is None
@@ -237,7 +238,7 @@ def test_the_command_shows_a_summary_and_watches_until_the_run_is_over(few: Path
 def test_a_journal_is_read_while_it_is_written(tmp_path: Path) -> None:
     journal, it = Journal(tmp_path / "journal.jsonl"), Look(tmp_path)
     for number in range(3):
-        journal.write("job", job=f"j{number}", samples=10, max_epochs=2)
+        journal.write(events.Job(job=f"j{number}", samples=10, max_epochs=2))
         standing = it.standing()
         assert standing is not None and sum(standing.counts.values()) == number + 1
     journal.close()

@@ -22,6 +22,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 from fleet.report.tracking import Tracking, folder_of
 from fleet.search.columns import TrialColumns
 from fleet.spec import SearchSpec
+from tests.journals import as_event
 from tests.search.support.sections import spec_of
 
 Event = dict[str, Any]
@@ -57,15 +58,15 @@ def scalars(run_dir: Path, job: str, name: str) -> list[tuple[int, float]]:
 def track(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
     tracking = Tracking(run_dir, tensorboard)
     for event in events:
-        tracking.event(event)
+        tracking.take(as_event(event))
     tracking.close()
 
 
 def test_rows_are_appended_as_epochs_end(tmp_path: Path) -> None:
     tracking = Tracking(tmp_path, tensorboard=False)
-    tracking.event(epoch("a", 0, t=3.0, loss=2.0, accuracy=0.5))
+    tracking.take(as_event(epoch("a", 0, t=3.0, loss=2.0, accuracy=0.5)))
     inode = (tmp_path / "metrics.csv").stat().st_ino
-    tracking.event(epoch("b, with comma", 0, loss=1.0, accuracy=0.5))
+    tracking.take(as_event(epoch("b, with comma", 0, loss=1.0, accuracy=0.5)))
     assert (tmp_path / "metrics.csv").stat().st_ino == inode
     first, second = rows(tmp_path)
     assert first == {
@@ -98,7 +99,7 @@ def test_going_on_adds_no_row_twice_and_the_later_wins(tmp_path: Path) -> None:
 
 
 def test_epochs_that_are_taken_back_leave_no_row(tmp_path: Path) -> None:
-    taken: Event = {"event": "withdrawn", "job": "a", "epoch": 0}
+    taken: Event = {"event": "withdrawn", "job": "a", "epoch": 0, "checkpoint": None, "unused": 1}
     track(tmp_path, epoch("a", 0, loss=2.0), epoch("a", 1, loss=1.0), epoch("b", 1, loss=3.0), taken)
     assert [(row["job"], row["epoch"]) for row in rows(tmp_path)] == [("a", "0"), ("b", "1")]
     track(tmp_path, epoch("a", 1, loss=0.5))
@@ -195,7 +196,7 @@ def searched(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
     """What a session of a run with a search writes."""
     tracking = Tracking(run_dir, tensorboard, columns_of(SEARCH))
     for event in events:
-        tracking.event(event)
+        tracking.take(as_event(event))
     tracking.close()
 
 
@@ -227,8 +228,10 @@ def test_a_later_session_knows_the_values_of_earlier_trials(tmp_path: Path) -> N
 def test_a_parameter_that_is_called_like_a_metric_has_another_column(tmp_path: Path) -> None:
     search = spec_of(over={"seed": {"choice": [1, 2]}, "step": {"choice": ["a", "b"]}}).search
     tracking = Tracking(tmp_path, False, columns_of(search))
-    tracking.event({"event": "search", "kind": "start", "job": "t", "trial": 0, "values": {"seed": 2, "step": "b"}})
-    tracking.event(epoch("t", 0, seed=0.5))
+    tracking.take(
+        as_event({"event": "search", "kind": "start", "job": "t", "trial": 0, "values": {"seed": 2, "step": "b"}})
+    )
+    tracking.take(as_event(epoch("t", 0, seed=0.5)))
     tracking.close()
     (row,) = rows(tmp_path)
     assert (row["seed"], row["values.seed"], row["step"], row["values.step"]) == ("0.5", "2", "10", "b")

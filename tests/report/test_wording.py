@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from fleet.journal.state import SampleCounts
 from fleet.report import wording
 from fleet.report.colours import ink_on, network_colours
-from fleet.run_directory.sample_counts import SampleCounts
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from fleet.commands.cli import app
 from fleet.report.history import read_history
-from fleet.run_directory.journal import read_journal
 from tests.fleet.test_energy_counters import zone
+from tests.journals import read_lines
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import run
 
@@ -86,7 +86,7 @@ def test_where_nothing_is_read_nothing_is_said(tmp_path: Path, setting: str) -> 
     assert ended.code == 0, ended.output
     left = ensemble.left("run")
     assert "energy" not in left.summary and " energy " not in ended.output
-    assert not [line for line in read_journal(left.path / "journal.jsonl") if line["event"] == "energy"]
+    assert not [line for line in read_lines(left.path / "journal.jsonl") if line["event"] == "energy"]
     standing = json.loads(CliRunner().invoke(app, ["status", str(left.path), "--json", "--all"]).output)
     assert standing["joules"] is None
 

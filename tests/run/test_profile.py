@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run_directory.journal import read_journal
-from fleet.run_directory.profile import ProfileError, RateProfile
+from fleet.journal.profile import ProfileError, RateProfile
 from fleet.spec.profile_files import profile_files
+from tests.journals import read_lines
 from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run, started
 
@@ -106,13 +106,13 @@ def test_profiling_ends_with_its_allocation_and_the_next_goes_on(tmp_path: Path)
     ended = run(profile, tmp_path, **allocation)
     assert ended.code == 75 and "no further measurement" in ended.output, ended.output
     journal = next((tmp_path / "runs").iterdir()) / "journal.jsonl"
-    (stopped,) = [event for event in read_journal(journal) if event["event"] == "ended"]
+    (stopped,) = [event for event in read_lines(journal) if event["event"] == "ended"]
     assert stopped["wall_seconds"] < 40, "by the run's own clock, which began after the allocation's"
-    first = [event["job"] for event in read_journal(journal) if event["event"] == "profile"]
+    first = [event["job"] for event in read_lines(journal) if event["event"] == "profile"]
     assert 0 < len(first) < len(names)
     ended = run(profile, tmp_path)
     assert ended.code == 0, ended.output
-    measured = [event["job"] for event in read_journal(journal) if event["event"] == "profile"]
+    measured = [event["job"] for event in read_lines(journal) if event["event"] == "profile"]
     assert sorted(measured) == names, "each once"
     assert sorted(json.loads((tmp_path / "rates.json").read_text())["names"].values()) == names
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.run.replay.recorded_job import ReplayedJob
-from fleet.run_directory.journal import read_journal
+from tests.journals import read_lines
 from tests.run.support.ensembles import RunFolder, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run
 
@@ -86,7 +86,7 @@ def test_it_trains_with_the_batch_that_was_chosen_and_without_samples_that_were_
     try:
         with journal.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-        assert len(list(read_journal(journal))) > len(lines)
+        assert len(list(read_lines(journal))) > len(lines)
         recorded = ReplayedJob.read(trained.path, "mlp")
         assert recorded.job.batch_size == 24 // 3
         assert recorded.skipped("pictures") == {"train": (7,), "held_out": ()}

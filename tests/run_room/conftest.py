@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fleet.coordination.protocol import TO_COORDINATOR
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from fleet.run.options import RunOptions
@@ -22,7 +23,6 @@ from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
 from fleet.run.stages.ready import make_ready
 from fleet.run.wire import Wire
-from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SampleLayout
 

@@ -11,10 +11,10 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
+from fleet.journal.journal import Journal, as_json
 from fleet.run.measuring.batch_ends import BatchEnds
 from fleet.run.measuring.plan import Measurement
 from fleet.run.measuring.profiler import MeasurementResult
-from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -43,7 +43,7 @@ def opened(changes: bool, device: Device | None, **more: Any) -> tuple[BatchEnds
     ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", BatchRange(2, 200, WORKERS), schedule)], seed=0)
     events: list[Any] = []
     journal = Journal(None, lambda: 0.0)
-    journal.listen(events.append)
+    journal.listen(lambda event: events.append(as_json(event)))
     profiler: Any = device
     return BatchEnds(profiler, Bookkeeper(ledger, journal), lambda job, size: None, **more), ledger, events
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fleet.journal.directory import RunDirectoryError
+from fleet.journal.profile import ProfileError
 from fleet.machine.cluster_map import ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
 from fleet.machine.launch.launched import FOLDER
@@ -15,8 +17,6 @@ from fleet.run.bad_input import BadInput
 from fleet.run.ending import await_all, exit_code
 from fleet.run.opening.agreement import agree
 from fleet.run.ranks.rank import Rank
-from fleet.run_directory.directory import RunDirectoryError
-from fleet.run_directory.profile import ProfileError
 
 
 @pytest.fixture

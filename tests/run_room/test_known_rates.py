@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from fleet.journal.directory import RunDirectory
+from fleet.journal.profile import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.known_rates import KnownRates
 from fleet.run.ranks.runtime import Rehearsal, Runtime
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.profile import RateProfile
 
 Runtimes = Callable[..., Runtime]
 TWO = ({"name": "a"}, {"name": "b", "batch_size": 8})

@@ -11,14 +11,14 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_TRAINER, AddJob
+from fleet.journal.added_jobs import AddedJobs
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.newcomers import TRAINED, Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import rate_jobs
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec
+from tests.journals import read_lines
 
 Offer = Callable[..., None]
 
@@ -48,7 +48,7 @@ def offers(run: Opened) -> AddedJobs:
 
 
 def last(run: Opened, kind: str) -> Mapping[str, Any]:
-    return [event for event in read_journal(run.output.directory.journal) if event["event"] == kind][-1]
+    return [event for event in read_lines(run.output.directory.journal) if event["event"] == kind][-1]
 
 
 def test_a_job_that_fits_is_part_of_the_run_everywhere(run: Opened, offer: Offer) -> None:

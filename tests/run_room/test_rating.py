@@ -12,6 +12,7 @@ import pytest
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
+from fleet.journal.journal import Journal
 from fleet.run.chosen_batches import Batches
 from fleet.run.measuring.plan import Measurement
 from fleet.run.measuring.profiler import MeasurementResult
@@ -20,10 +21,10 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
 from fleet.run.wall_clock import WallClock
-from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from preprocess import MadeRates
+from tests.journals import read_lines
 
 PER_NODE = 2
 
@@ -83,7 +84,7 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
 
 
 def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
-    return [event for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == kind]
+    return [event for event in read_lines(tmp_path / "journal.jsonl") if event["event"] == kind]
 
 
 def curve(rating: Rating, job: str) -> Any:

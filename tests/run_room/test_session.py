@@ -15,6 +15,9 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, SkipSamples
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import DirectoryHeldError, RunDirectory
+from fleet.journal.lock import NAME, Holder
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
 from fleet.run.options import RunOptions
@@ -26,10 +29,7 @@ from fleet.run.stages.rated import rate_jobs
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import DirectoryHeldError, RunDirectory
-from fleet.run_directory.journal import read_journal
-from fleet.run_directory.lock import NAME, Holder
+from tests.journals import read_lines
 
 OPTIONS = RunOptions(Path("spec.yaml"))
 
@@ -54,7 +54,7 @@ def leave(opening: Opening) -> Leave:
 
 
 def events(directory: RunDirectory, kind: str) -> list[dict[str, Any]]:
-    return [event for event in read_journal(directory.journal) if event["event"] == kind]
+    return [event for event in read_lines(directory.journal) if event["event"] == kind]
 
 
 def test_a_run_that_is_ready_has_written_its_spec_and_no_journal(rehearsed: Ranks) -> None:
@@ -99,7 +99,7 @@ def test_an_opened_run_has_said_what_it_is(rehearsed: Ranks, opening: Opening) -
     me = rehearsed()
     with opening(me):
         pass
-    kinds = [event["event"] for event in read_journal(me.directory.journal)]
+    kinds = [event["event"] for event in read_lines(me.directory.journal)]
     assert kinds == ["session", "cluster", "job", "job", "fingerprints"]
     (session,) = events(me.directory, "session")
     assert (session["session"], session["policy"], session["rehearsal"]) == (0, "flotilla", {"time_scale": 1.0})

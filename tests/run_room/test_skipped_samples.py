@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fleet.coordination.protocol import SampleSkipped
+from fleet.journal.journal import Journal, read_journal
 from fleet.run.skipped_samples import SkippedBook
-from fleet.run_directory.journal import Journal, read_journal
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
+from tests.journals import read_lines
 
 
 def skipped(sample: int, kind: str = TRAIN, stage: str = "source") -> SampleSkipped:
@@ -27,7 +28,7 @@ def test_a_sample_counts_once_whoever_tells_of_it(tmp_path: Path) -> None:
     for each in (skipped(3), skipped(3), skipped(3, HELD_OUT), skipped(4)):
         first.take(each)
     assert first.counts == {"numbers": 3}
-    assert [event["sample"] for event in read_journal(journal)] == [3, 3, 4]
+    assert [line["sample"] for line in read_lines(journal)] == [3, 3, 4]
 
 
 def test_the_next_session_knows_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.coordination.errors import StorageError, storage
-from fleet.run_directory.added_jobs import AddedJobs
+from fleet.journal.added_jobs import AddedJobs
 
 JOB = {"name": "late", "arrival": 1.0}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fleet.journal.added_jobs import AddedJobs
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import ProfileOrder, RunOptions
-from fleet.run_directory.added_jobs import AddedJobs
 from fleet.spec import EnsembleSpec, SpecError
 
 JOB = {

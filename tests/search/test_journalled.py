@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleet.search.journalled import journalled
+from tests.journals import as_events
 from tests.search.support.curves import cost, value
 from tests.search.support.journals import Line, searched_lines
 from tests.search.support.sections import spec_of
@@ -28,6 +29,6 @@ def test_what_a_trial_trained_before_it_began_is_its_own() -> None:
     assert early != lines
     early.insert(-1, ahead("n-999", 999))
     early.insert(-1, {"event": "result", "t": 0.0, "job": "n-999", "trial": 999, "epoch": 1, "value": 0.0})
-    plain, found = journalled(lines), journalled(early)
+    plain, found = journalled(as_events(lines)), journalled(as_events(early))
     assert found.trials == plain.trials and found.decisions == plain.decisions and found.best() == plain.best()
     assert set(found.results) == set(plain.results) and len(found.results) == len(plain.results)

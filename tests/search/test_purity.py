@@ -14,7 +14,7 @@ import fleet.search
 FOLDER = Path(fleet.search.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
 UNWANTED = {"mpi4py", "torch", "random", "time", "datetime", "io", "threading", "h5py", "os", "socket", "subprocess"}
-ROOMS = ("fleet.search", "fleet.spec")
+ROOMS = ("fleet.search", "fleet.spec", "fleet.journal.events")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))

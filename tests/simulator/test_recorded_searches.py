@@ -14,6 +14,7 @@ from fleet.commands.cli import app
 from fleet.search.journalled import journalled
 from fleet.search.of_spec import search_of
 from fleet.spec import results_mapping
+from tests.journals import as_events
 from tests.search.support.curves import cost, value
 from tests.search.support.driving import drive
 from tests.search.support.journals import Value, searched_lines
@@ -111,7 +112,7 @@ def test_a_search_that_the_clock_ended_ends_where_it_did(recorded: Recorded) -> 
     folder = recorded(stopping=HALVING, most=15, hours=1.0)
     found = told("--search", folder, "--devices", "8")
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    kept = journalled(lines)
+    kept = journalled(as_events(lines))
     assert found["runs"] and kept.hours == 1.0
     for one in (found["recorded"], *found["runs"]):
         assert one["as_recorded"] and not one["missing_trials"] and one["trials"] == len(kept.trials)
@@ -134,7 +135,7 @@ def test_where_all_epochs_are_known_another_rule_decides_as_a_search_would(
 def test_epochs_that_nobody_trained_are_told(recorded: Recorded) -> None:
     folder = recorded(whole, stopping=HALVING)
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    trained = {trial.trial: max(trial.metrics) for trial in journalled(lines).trials.values()}
+    trained = {trial.trial: max(trial.metrics) for trial in journalled(as_events(lines)).trials.values()}
     (found,) = told("--search", folder, "--stopping", "none")["runs"]
     short = {trial: 9 - epochs for trial, epochs in trained.items() if epochs < 9}
     assert (found["missing_trials"], found["missing_epochs"]) == (len(short), sum(short.values()))
@@ -215,7 +216,7 @@ def test_trials_that_can_be_no_members_and_a_seed_that_nobody_knows_are_told(rec
 def test_the_front_of_several_metrics_is_told(recorded: Recorded) -> None:
     folder = recorded(whole, stopping=HALVING, metric=["loss", "accuracy"])
     found = told("--search", folder, "--devices", "1")
-    front = [f"n-{trial}" for trial in journalled(lines_of(folder)).front()]
+    front = [f"n-{trial}" for trial in journalled(as_events(lines_of(folder))).front()]
     assert len(front) > 1 and [one["front"] for one in (found["recorded"], *found["runs"])] == [front, front]
     assert found["recorded"]["as_recorded"]
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory, RunDirectoryError
+from fleet.journal.journal import MOST_LINE_BYTES, Journal, read_journal
+from fleet.journal.work_note import WorkNote, take_deaths
 from fleet.report.event_file import EventFile
 from fleet.report.metrics_file import MetricsFile
 from fleet.report.status.looking import Look
 from fleet.report.status.scan import JournalScan
 from fleet.report.status.snapshot import NAME, write_snapshot
 from fleet.run.ranks.watchdog import stuck_ranks
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory, RunDirectoryError
-from fleet.run_directory.journal import DAMAGED, MOST_LINE_BYTES, Journal, read_journal
-from fleet.run_directory.work_note import WorkNote, take_deaths
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import LaidByOthers
 from tests.report.conftest import SimulatedRun
@@ -138,7 +138,7 @@ def test_a_line_without_end_is_a_damaged_line(run: Path) -> None:
         file.write(b'{"t":1,"event":"warning","text":"' + b"x" * (2 * MOST_LINE_BYTES + 5) + b'"}\n')
         file.write(b'{"t":1e3,"event":"warning","text":"after","job":null}\n')
     *same, damaged, after = read_journal(journal)
-    assert same == before and damaged[DAMAGED] == lines + 1 and after["text"] == "after"
+    assert same == before and (damaged.damaged_line, after.text) == (lines + 1, "after")  # type: ignore[attr-defined]
     scan = JournalScan()
     scan.read(journal)
     assert (scan.damaged, scan.now, scan.offset) == (1, 1e3, journal.stat().st_size)
@@ -149,7 +149,7 @@ def test_a_hole_of_a_terabyte_is_not_read_through(run: Path) -> None:
     before = list(read_journal(journal))
     os.truncate(journal, 1 << 40)
     *same, damaged = read_journal(journal)
-    assert same == before and damaged["event"] == "warning"
+    assert same == before and damaged.event == "warning"
     standing = Look(run).standing()
     assert standing is not None and standing.damaged == 1
 
@@ -158,7 +158,7 @@ def test_a_journal_is_read_in_pieces(run: Path) -> None:
     """1 GB of lines is read in an address space that has no room for half of it."""
     code = """
 import resource, sys, pathlib
-from fleet.run_directory.journal import read_journal
+from fleet.journal.journal import read_journal
 from fleet.report.status.scan import JournalScan
 resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
 path = pathlib.Path(sys.argv[1])
@@ -190,7 +190,7 @@ def test_numbers_that_no_run_has_are_damage(run: Path, event: dict[str, Any]) ->
     sealed = line[:-1] + b',"crc":"%08x"}' % zlib.crc32(line)
     with open(run / "journal.jsonl", "ab") as file:
         file.write(sealed + b"\n")
-    assert list(read_journal(run / "journal.jsonl"))[-1].get(DAMAGED)
+    assert getattr(list(read_journal(run / "journal.jsonl"))[-1], "damaged_line", None)
     told("status", run, "--all")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.run_directory.secrets import is_secret, masked_uri
+from fleet.journal.secrets import is_secret, masked_uri
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ input()
 """
 TAKE = """
 import pathlib, sys
-from fleet.run_directory.directory import RunDirectory
+from fleet.journal.directory import RunDirectory
 RunDirectory(pathlib.Path(sys.argv[1])).open()
 """
 

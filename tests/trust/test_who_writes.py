@@ -40,7 +40,7 @@ MAY_READ = {
     "fleet/report/rendering.py:_template": PACKAGE,
     "fleet/run/from_python/process.py:start": OWN,
     "fleet/run/ranks/stack_board.py:state": KERNEL,
-    "fleet/run_directory/lock.py:_boot": KERNEL,
+    "fleet/journal/lock.py:_boot": KERNEL,
     "preprocess/ring/process.py:_state_and_start": KERNEL,
     "preprocess/sharing/launch.py:_be_a_copy": "/dev/null",
     "preprocess/sharing/place.py:_own_folder": KERNEL,

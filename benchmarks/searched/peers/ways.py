@@ -21,7 +21,8 @@ import yaml
 from benchmarks.fashion_files import SIDE
 from benchmarks.peer_packages import SEARCH_ADVICE, searchers_python
 from benchmarks.searched.peers.plan import EVALUATED, Plan
-from fleet.run_directory.journal import read_journal
+from fleet.journal.events import Epoch
+from fleet.journal.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKERS = 2
@@ -113,10 +114,10 @@ def unlike(values: list[Any]) -> list[Any]:
 def epochs_of(way: str, folder: Path) -> list[EpochDone]:
     """All epochs that were trained so far, those that were trained twice as often."""
     if way in OWN:
-        lines = (line for line in read_journal(folder / RUN / "journal.jsonl") if line["event"] == "epoch")
+        lines = (line for line in read_journal(folder / RUN / "journal.jsonl") if isinstance(line, Epoch))
         return [
-            EpochDone(trial_of(line["job"]), line["epoch"], line["metrics"]["accuracy"],
-                      line["seconds"] * len(line["devices"]), line["unix"])
+            EpochDone(trial_of(line.job), line.epoch, line.metrics["accuracy"],
+                      line.seconds * len(line.devices), line.unix)
             for line in lines
         ]  # fmt: skip
     with suppress(FileNotFoundError):

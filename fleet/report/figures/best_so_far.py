@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
-from fleet.report.records import RunHistory
+from fleet.report.history import RunHistory
 from fleet.report.wording import metric, metric_title
 from fleet.search.journalled import Result
 from fleet.search.searched import Searched

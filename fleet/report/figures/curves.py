@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from fleet.journal.events import Epoch
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, whole_ticks
-from fleet.report.records import Epoch, RunHistory
+from fleet.report.history import RunHistory
 from fleet.report.wording import metric_title
 
 _PREFIXES = ("test_", "train_", "held_out_", "val_", "validation_")
@@ -55,6 +56,6 @@ def _trace(job: str, name: str, rows: Sequence[Epoch], colour: str, dotted: bool
         "y": [row.metrics.get(name) for row in rows],
         "line": {"color": colour, "width": 1.6, "dash": "dot" if dotted else "solid"},
         "marker": {"size": 4, "color": colour},
-        "text": [f"{row.time:.1f} s, {len(row.devices)} devices, flotilla {row.round}" for row in rows],
+        "text": [f"{row.t:.1f} s, {len(row.devices)} devices, flotilla {row.round}" for row in rows],
         "hovertemplate": f"<b>{escaped(job)}</b>, epoch %{{x}}<br>{escaped(name)} {number}<br>%{{text}}<extra></extra>",
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleet.journal.events import Preprocessors
 from fleet.report.figures.layout import Figure, axis, layout
-from fleet.report.records import Preprocessing
 from fleet.report.wording import rate
 
 
-def data_path_figure(preprocessing: Preprocessing | None) -> Figure | None:
+def data_path_figure(preprocessing: Preprocessors | None) -> Figure | None:
     """One bar a number of preprocessors, the chosen one in colour, the demand as a line; None if not measured."""
     if preprocessing is None or not preprocessing.counts:
         return None

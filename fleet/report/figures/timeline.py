@@ -9,7 +9,7 @@ from typing import Any
 from fleet.report.colours import ink_on
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
 from fleet.report.flotillas import FlotillaRow
-from fleet.report.records import DeviceSpan, RunHistory
+from fleet.report.history import DeviceSpan, RunHistory
 from fleet.report.wording import duration, rate
 
 _ROW, _LEAST, _MOST = 30, 150, 1200
@@ -71,7 +71,7 @@ def _profiling(history: RunHistory, unit: float) -> FigureTrace:
         "type": "bar",
         "orientation": "h",
         "name": "profiling",
-        "base": [(m.time - m.seconds) / unit for m, _ in bars],
+        "base": [(m.t - m.seconds) / unit for m, _ in bars],
         "x": [m.seconds / unit for m, _ in bars],
         "y": [device for _, device in bars],
         "width": 0.5,

@@ -5,46 +5,69 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fleet.journal import events
+from fleet.journal.journal import event_of
 from fleet.report.status.scan import ScannedJob
-from fleet.run_directory.journal_lines import event_of
-
-Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """A job's lines, taken apart as far as they are needed; empty mappings where there are none."""
+    """A job's lines, taken apart as far as they are needed; None where there are none.
+
+    Attributes:
+        word: that which gave it its status.
+        search: the last decision on it.
+    """
 
     job: ScannedJob
-    spec: Event
-    epoch: Event
-    word: Event
-    search: Event
+    spec: events.Job | None
+    epoch: events.Epoch | None
+    word: events.Event | None
+    search: events.Decided | None
 
     @classmethod
     def of(cls, job: ScannedJob) -> JobFacts:
         """What the job's lines say."""
+        spec, epoch, search = (told_in(line) for line in (job.spec, job.epoch, job.search))
         return cls(
-            job, *((event_of(line) if line else None) or {} for line in (job.spec, job.epoch, job.word, job.search))
+            job,
+            spec if isinstance(spec, events.Job) else None,
+            epoch if isinstance(epoch, events.Epoch) else None,
+            told_in(job.word),
+            search if isinstance(search, events.Decided) else None,
         )
 
     @property
     def epochs(self) -> int:
         """Epochs that it has finished."""
-        return max(_whole(self.epoch.get("epoch")), _whole(self.word.get("epoch")))
+        return max(getattr(told, "epoch", 0) for told in (self.epoch, self.word))
 
     @property
     def most_epochs(self) -> int | None:
         """The most epochs that the job's spec allows; None: not known."""
-        return _whole(self.spec.get("max_epochs")) or None
+        return self.spec.max_epochs or None if self.spec is not None else None
+
+    @property
+    def samples(self) -> float | None:
+        """Samples of an epoch; None: not known."""
+        return self.spec.samples or None if self.spec is not None else None
 
     @property
     def samples_left(self) -> float | None:
         """Samples until its last epoch ends, or that after which its search wants its result; None: not known."""
-        samples, most = self.spec.get("samples"), _whole(self.search.get("end")) or self.most_epochs
-        return None if not samples or most is None else float(samples) * max(0, most - self.epochs)
+        most = self.search.end if self.search is not None else self.most_epochs
+        return None if self.samples is None or most is None else float(self.samples) * max(0, most - self.epochs)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Those of its last epoch."""
+        return {} if self.epoch is None else self.epoch.metrics
+
+
+def told_in(line: bytes) -> events.Event | None:
+    """The event of a line that a scan kept; None: there is none."""
+    return event_of(line) if line else None
 
 
 def pace_of(facts: JobFacts, planned: Mapping[str, float]) -> tuple[float | None, str]:
@@ -53,12 +76,12 @@ def pace_of(facts: JobFacts, planned: Mapping[str, float]) -> tuple[float | None
     Args:
         planned: what the policy expects, by job.
     """
-    job, epoch, samples = facts.job, facts.epoch, facts.spec.get("samples")
-    if samples and len(epoch.get("devices") or ()) == len(job.devices) and (epoch.get("seconds") or 0.0) > 0:
-        return float(samples) / float(epoch["seconds"]), "epoch"
-    timed = event_of(job.timed) if job.timed else None
-    if timed is not None and timed.get("count") == len(job.devices) and (timed.get("rate") or 0.0) > 0:
-        return float(timed["rate"]), "steps"
+    job, epoch, count = facts.job, facts.epoch, len(facts.job.devices)
+    if facts.samples and epoch is not None and len(epoch.devices) == count and epoch.seconds > 0:
+        return facts.samples / epoch.seconds, "epoch"
+    timed = told_in(job.timed)
+    if isinstance(timed, events.Timed) and timed.count == count:
+        return timed.rate, "steps"
     pace = planned.get(job.name) or 0.0
     return (float(pace), "plan") if pace > 0 else (None, "")
 
@@ -68,20 +91,20 @@ def seconds_left(facts: JobFacts, pace: float | None, now: float) -> float | Non
     left = facts.samples_left
     if left is None or not pace:
         return None
-    since = max(facts.job.since, float(facts.epoch.get("t") or 0.0))
+    since = max(facts.job.since, 0.0 if facts.epoch is None else facts.epoch.t)
     return max(0.0, left / pace - max(0.0, now - since))
 
 
 def work_left(facts: JobFacts) -> float | None:
     """Device-seconds that a waiting job still needs, on one device if it never trained; None: nobody knows."""
-    left, epoch, samples = facts.samples_left, facts.epoch, facts.spec.get("samples")
-    if left is None:
+    left, epoch = facts.samples_left, facts.epoch
+    if left is None or not facts.samples:
         return None
-    if samples and epoch.get("devices") and (epoch.get("seconds") or 0.0) > 0:
-        return left / float(samples) * float(epoch["seconds"]) * len(epoch["devices"])
-    rates = event_of(facts.job.rates) if facts.job.rates else None
-    fitted = (rates or {}).get("fitted") or ()
-    return left / float(fitted[0]) if fitted and fitted[0] > 0 else None
+    if epoch is not None and epoch.seconds > 0:
+        return left / facts.samples * epoch.seconds * len(epoch.devices)
+    rates = told_in(facts.job.rates)
+    fitted = rates.fitted if isinstance(rates, events.Rates) else ()
+    return left / fitted[0] if fitted and fitted[0] > 0 else None
 
 
 def run_seconds_left(
@@ -103,7 +126,3 @@ def run_seconds_left(
     mean = math.fsum(known) / len(known) if known else 0.0
     longest = max((seconds for seconds, _ in running if seconds is not None), default=0.0)
     return max(longest, (math.fsum(known) + mean * unknown) / devices), unknown
-
-
-def _whole(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, work_left
+from fleet.journal import events
+from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, told_in, work_left
 from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.report.status.searching import search_standing
 from fleet.report.status.snapshot import read_snapshot
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding, Writer
 from fleet.report.status.writer import writer_of
-from fleet.run_directory.journal_lines import event_of
 
 JOURNAL = "journal.jsonl"
 COUNTED = ("running", "waiting", "stopped", "paused", "pruned", "done", "failed")
@@ -68,9 +68,8 @@ class _Reckoning:
         goes_on = self.writer.lives is True and self.scan.ended is None
         self.now = self.scan.now + (self.age or 0.0 if goes_on else 0.0)
         self.planned = self._planned()
-        self.hosts = {
-            rank.get("device"): str(rank.get("host", "")) for rank in (self.scan.cluster or {}).get("ranks") or ()
-        }
+        cluster = self.scan.cluster
+        self.hosts = {} if cluster is None else {rank.device: rank.host for rank in cluster.ranks}
 
     def standing(self, whole: bool) -> RunStanding:
         scan, jobs = self.scan, self.scan.jobs.values()
@@ -80,17 +79,17 @@ class _Reckoning:
         work = [work_left(each) for each in facts]
         size = scan.size
         left, unrated = run_seconds_left([(job.seconds, len(job.devices)) for job in running], work, size)
-        session, allocation = scan.session or {}, scan.allocation or {}
+        session, allocation = scan.session or events.Session(), scan.allocation or events.Allocation()
         held = sum(scan.seconds_of(job, self.now) for job in jobs)
         busy = len({device for job in running for device in job.devices})
         return RunStanding(
-            directory=str(self.directory), name=str(session.get("name", "")), state=self.state,
-            policy=str(session.get("policy", "")), sessions=scan.sessions,
+            directory=str(self.directory), name=session.name, state=self.state,
+            policy=session.policy, sessions=scan.sessions,
             counts={status: statuses[status] for status in COUNTED}, waits=Counter(map(self._wait, facts)),
             running=running, devices=size, busy=busy, device_seconds=held,
             reserved=scan.reserved + size * max(0.0, self.now - scan.begin), seconds=self.now,
             left=left if statuses["waiting"] or running else 0.0, unrated=unrated, last_event=scan.last, age=self.age,
-            writer=self.writer, scheduler=f"{allocation.get('scheduler', '')} {allocation.get('id', '')}".strip(),
+            writer=self.writer, scheduler=f"{allocation.scheduler} {allocation.id}".strip(),
             allocation_left=self._allocation_left(),
             warnings=scan.warnings, damaged=scan.damaged, measuring=scan.measuring,
             searches=any(job.search for job in jobs) and self.state != "done", search=search_standing(scan),
@@ -109,7 +108,7 @@ class _Reckoning:
             return "starting" if lives else "killed"
         if scan.ended is not None:
             starts_again = lives is True and self.begun > scan.unix
-            return "starting" if starts_again else str(scan.ended.get("status", "done"))
+            return "starting" if starts_again else scan.ended.status
         if lives is None:
             return "silent"
         if not lives:
@@ -119,16 +118,14 @@ class _Reckoning:
         return "training" if scan.plan else "measuring"
 
     def _planned(self) -> Mapping[str, float]:
-        plan = event_of(self.scan.plan) if self.scan.plan else None
-        paces = (plan or {}).get("paces")
-        return paces if isinstance(paces, dict) else {}
+        plan = told_in(self.scan.plan)
+        return plan.paces if isinstance(plan, events.Planned) else {}
 
     def _allocation_left(self) -> float | None:
-        allocation = self.scan.allocation or {}
-        if self.state not in _GOES_ON:
+        allocation = self.scan.allocation
+        if self.state not in _GOES_ON or allocation is None or allocation.left is None or not allocation.unix:
             return None
-        left, then = allocation.get("left"), allocation.get("unix")
-        return None if left is None or then is None else max(0.0, float(left) - (self.unix - float(then)))
+        return max(0.0, allocation.left - (self.unix - allocation.unix))
 
     def _running(self, facts: JobFacts) -> RunningJob:
         job = facts.job
@@ -136,7 +133,7 @@ class _Reckoning:
         hosts = dict.fromkeys(self.hosts.get(device, "") for device in job.devices)
         return RunningJob(
             job.name, job.devices, tuple(host for host in hosts if host), facts.epochs, facts.most_epochs,
-            facts.epoch.get("metrics") or {}, rate, seconds_left(facts, rate, self.now), source,
+            facts.metrics, rate, seconds_left(facts, rate, self.now), source,
             self.scan.seconds_of(job, self.now), self._joules(job),
         )  # fmt: skip
 
@@ -146,14 +143,14 @@ class _Reckoning:
 
     def _wait(self, facts: JobFacts) -> str:
         """What a waiting job waits for."""
-        arrival, job = facts.spec.get("arrival") or 0.0, facts.job
+        arrival, job = (facts.spec.arrival or 0.0) if facts.spec is not None else 0.0, facts.job
         if self.state not in ("starting", "measuring", "training"):
             return "the run's next start"
         if arrival > self.now:
             return "its arrival"
         if not job.rates:
             return "its rates, which nobody has measured yet"
-        if self.state == "training" and facts.word.get("why") == "lost":
+        if self.state == "training" and getattr(facts.word, "why", "") == "lost":
             return "devices, to go on from its last checkpoint"
         return "devices"
 
@@ -164,8 +161,8 @@ class _Reckoning:
 
     def _other(self, facts: JobFacts) -> OtherJob:
         job, status = facts.job, self._status(facts.job)
-        metrics = facts.word.get("metrics") or facts.epoch.get("metrics") or {}
-        told = str(facts.word.get("why") or facts.word.get("error") or "")
+        metrics = getattr(facts.word, "metrics", {}) or facts.metrics
+        told = str(getattr(facts.word, "why", "") or getattr(facts.word, "error", ""))
         why = self._wait(facts) if status == "waiting" else told
         return OtherJob(
             job.name, status, facts.epochs, facts.most_epochs, metrics, self.scan.seconds_of(job, self.now), why,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.journal_lines import devices_of, event_of, job_name, job_of, new_lines, second_of
+from fleet.journal import events
+from fleet.journal.journal import event_of
+from fleet.journal.lines import devices_of, job_name, job_of, new_lines, second_of
+from fleet.journal.state import EnergyTotals
 
-Event = Mapping[str, Any]
 _HEAD_BYTES = 80  # in which a line tells its kind
 _TOLD = re.compile(
     rb'"event":"(?!checkpoint"|planned"|formed"|round_end"|preprocessing")(\w+)"'
@@ -51,7 +49,7 @@ class ScannedJob:
 
 
 @dataclass
-class JournalScan:
+class JournalScan(events.Observer):
     """A journal so far; lines are taken in as they come.
 
     Attributes:
@@ -69,12 +67,12 @@ class JournalScan:
 
     jobs: dict[bytes, ScannedJob] = field(default_factory=dict)
     sessions: int = 0
-    session: Event | None = None
-    cluster: Event | None = None
-    allocation: Event | None = None
-    bounds: Event | None = None
+    session: events.Session | None = None
+    cluster: events.Cluster | None = None
+    allocation: events.Allocation | None = None
+    bounds: events.Bounds | None = None
     plan: bytes = b""
-    ended: Event | None = None
+    ended: events.Ended | None = None
     warnings: int = 0
     stopping: bool = False
     measuring: str = ""
@@ -99,12 +97,12 @@ class JournalScan:
             if begin < self.offset:  # another file by now
                 vars(self).update(vars(JournalScan()))
             if lines:
-                self.take(lines)
+                self.take_lines(lines)
             else:
                 self.damaged += 1
             self.offset = end
 
-    def take(self, lines: bytes) -> None:
+    def take_lines(self, lines: bytes) -> None:
         """Take in whole lines."""
         epochs: dict[bytes, int] = {}
         for found in _TOLD.finditer(lines):
@@ -145,9 +143,9 @@ class JournalScan:
         last = lines[lines.rfind(b"\n", 0, max(0, end - 1)) + 1 : max(0, end - 1)]
         event = event_of(last) if last else None
         if event is not None:
-            self.last = str(event["event"])
-            self._clock(event)
-            self.unix = _number(event.get("unix"), self.unix)
+            self.last = event.event
+            self.now = max(self.now, event.t)
+            self.unix = event.unix or self.unix
 
     def seconds_of(self, job: ScannedJob, now: float) -> float:
         """Device-seconds that a job has held until `now`."""
@@ -156,16 +154,13 @@ class JournalScan:
     @property
     def size(self) -> int:
         """Devices of the last session; 0: not known."""
-        return sum((self.cluster or {}).get("devices_per_node") or ())
+        return 0 if self.cluster is None else self.cluster.size
 
     def _job(self, name: bytes) -> ScannedJob:
         known = self.jobs.get(name)
         if known is None:
             known = self.jobs[name] = ScannedJob(job_name(name))
         return known
-
-    def _clock(self, event: Event) -> None:
-        self.now = max(self.now, _number(event.get("t"), self.now))
 
     def _moved(self, line: bytes, kind: bytes, name: bytes) -> None:
         """A job was given devices, or left them, or its state is another."""
@@ -190,35 +185,38 @@ class JournalScan:
         if event is None:
             self.damaged += 1
             return
-        try:
-            self._change(event, start)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            self.damaged += 1
-
-    def _change(self, event: Event, start: int) -> None:
-        kind, before = event["event"], self.now
-        self._clock(event)
-        if kind == "session":
+        before, self.now = self.now, max(self.now, event.t)
+        if isinstance(event, events.Session):
             self._begin(event, before, start)
-        elif kind == "cluster":
-            self.cluster = event
-        elif kind == "profile":
-            self.measuring = str(event["job"])
-        elif kind == "warning":
-            self.warnings += 1
-        elif kind == "energy":
-            self.energy = self.energy.plus(event)
-        elif kind == "stopping":
-            self.stopping = True
-        elif kind == "ended":
-            self.ended = event
-            self._release_all()
-        elif kind == "allocation":
-            self.allocation = event
-        elif kind == "bounds":
-            self.bounds = event
+        else:
+            self.take(event)
 
-    def _begin(self, event: Event, before: float, start: int) -> None:
+    def on_cluster(self, event: events.Cluster) -> None:
+        self.cluster = event
+
+    def on_profile(self, event: events.Profile) -> None:
+        self.measuring = event.job
+
+    def on_warning(self, event: events.Warned) -> None:
+        self.warnings += 1
+
+    def on_energy(self, event: events.Energy) -> None:
+        self.energy = self.energy.plus(event)
+
+    def on_stopping(self, event: events.Stopping) -> None:
+        self.stopping = True
+
+    def on_ended(self, event: events.Ended) -> None:
+        self.ended = event
+        self._release_all()
+
+    def on_allocation(self, event: events.Allocation) -> None:
+        self.allocation = event
+
+    def on_bounds(self, event: events.Bounds) -> None:
+        self.bounds = event
+
+    def _begin(self, event: events.Session, before: float, start: int) -> None:
         """A session begins; the one before was over when it wrote its last line."""
         begin, self.now = self.now, before
         self._release_all()
@@ -248,8 +246,3 @@ _STATUS = {b"twin": "done", b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
     {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy", b"bounds"}
 )  # fmt: skip
-
-
-def _number(value: Any, other: float) -> float:
-    good = type(value) in (int, float) and math.isfinite(value)
-    return float(value) if good else other

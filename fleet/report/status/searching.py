@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from fleet.journal import events
+from fleet.report.status.estimates import told_in
 from fleet.report.status.scan import JournalScan
 from fleet.report.status.standing import SearchStanding
-from fleet.run_directory.journal_lines import event_of
-
-Event = Mapping[str, Any]
 
 
 def search_standing(scan: JournalScan) -> SearchStanding | None:
     """Tell how a run's search stands; None if the run has none, or it has not begun."""
-    if scan.bounds is None:
+    bounds = scan.bounds
+    if bounds is None:
         return None
     trials = [job for job in scan.jobs.values() if job.begun]
-    epochs = sum(int(event["end"]) for event in _events(job.search for job in trials))
-    most = [scan.bounds.get(key) for key in ("trials", "epochs", "hours")]
-    metric = str(scan.bounds.get("metric", ""))
-    standing = SearchStanding(metric, len(trials), most[0], epochs, most[1], most[2])
-    sign = -1.0 if scan.bounds.get("mode") == "max" else 1.0
-    results = [event for event in _events(job.result for job in trials) if event["value"] is not None]
-    best = min(results, key=lambda event: (sign * event["value"], event["trial"]), default=None)
+    epochs = sum(event.end for job in trials if isinstance(event := told_in(job.search), events.Decided))
+    standing = SearchStanding(bounds.metric, len(trials), bounds.trials, epochs, bounds.epochs, bounds.hours)
+    sign = -1.0 if bounds.mode == "max" else 1.0
+    results = [event for job in trials if isinstance(event := told_in(job.result), events.Result)]
+    best = min(
+        ((sign * event.value, event.trial, event) for event in results if event.value is not None),
+        key=lambda each: each[:2],
+        default=None,
+    )
     if best is None:
         return standing
-    begun = next(event for event in _events(job.begun for job in trials) if event["trial"] == best["trial"])
+    _, trial, result = best
+    begun = (event for job in trials if isinstance(event := told_in(job.begun), events.Decided))
+    values = next(event.values for event in begun if event.trial == trial)
     return replace(
-        standing, best=str(best["job"]), best_value=best["value"], best_epochs=best["epoch"], values=begun["values"],
-        front=_front(scan, results),
+        standing, best=result.job, best_value=result.value, best_epochs=result.epoch, values=values,
+        front=_front(bounds, results),
     )  # fmt: skip
 
 
-def _front(scan: JournalScan, results: Sequence[Event]) -> tuple[str, ...]:
+def _front(bounds: events.Bounds, results: Sequence[events.Result]) -> tuple[str, ...]:
     """Jobs on the Pareto front, by their trials' numbers; none where the search has one metric."""
-    further = (scan.bounds or {}).get("further")
-    if not further:
+    if not bounds.further:
         return ()
     from fleet.search.pareto import front  # loads pydantic
 
-    signs = [-1.0 if one.get("mode") == "max" else 1.0 for one in (scan.bounds or {}, *further)]
-    known = {one["trial"]: (str(one["job"]), [one["value"], *one["further"]]) for one in results}
+    signs = [-1.0 if mode == "max" else 1.0 for mode in (bounds.mode, *(each.mode for each in bounds.further))]
+    known = {one.trial: (one.job, [one.value, *one.further]) for one in results if one.value is not None}
     found = front({trial: [sign * v for sign, v in zip(signs, some)] for trial, (_, some) in known.items()})
     return tuple(known[trial][0] for trial in found)
-
-
-def _events(lines: Iterator[bytes]) -> Iterator[Event]:
-    """The lines that are as they were written, taken apart."""
-    return (event for line in lines if line and (event := event_of(line)) is not None)

@@ -14,20 +14,18 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from fleet.journal.events import parse
+from fleet.journal.journal import as_json
+from fleet.journal.state import EnergyTotals
 from fleet.report.status.scan import JournalScan, ScannedJob
-from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.line_checks import is_understood
 from preprocess.files.reading import MOST_JSON_BYTES, open_file, read_bytes
 from preprocess.files.writing import write_parts
 
 NAME = "status.snapshot"
 LEAST_BYTES = 16 << 20  # of a journal that takes long enough to read
-_FORMAT = 2
+_FORMAT = 3
 _TAIL_BYTES = 4096  # before the place up to which a journal was read: they tell whether it is this one
-_PLAIN = (
-    "sessions", "session", "cluster", "allocation", "bounds", "ended", "warnings", "stopping", "measuring", "begin",
-    "now", "unix", "reserved", "damaged", "offset", "last", "_session_at",
-)  # fmt: skip
+_PLAIN = ("stopping", "measuring", "last")
 _COUNTS = ("sessions", "warnings", "damaged", "offset", "_session_at")
 _TIMES = ("begin", "now", "unix", "reserved")
 _WORDS = ("last", "measuring", "plan")
@@ -90,7 +88,8 @@ def _told(scan: JournalScan) -> dict[str, Any]:
     """A scan as JSON; bytes are text of as many characters."""
     energy = asdict(scan.energy)
     return {
-        **{name: getattr(scan, name) for name in _PLAIN},
+        **{name: getattr(scan, name) for name in (*_PLAIN, *_COUNTS, *_TIMES)},
+        **{name: None if (event := getattr(scan, name)) is None else as_json(event) for name in _EVENTS},
         "plan": _text(scan.plan),
         "energy": {**energy, "sources": sorted(scan.energy.sources)},
         "running": [_text(name) for name in scan._running],
@@ -105,18 +104,23 @@ def _job_told(key: bytes, job: ScannedJob) -> list[Any]:
 
 def _scan(told: Mapping[str, Any]) -> JournalScan:
     """Raises ValueError and its like where it says what no scan can hold."""
-    energy = told["energy"]
+    energy = parse({"event": "energy", **told["energy"]})
     _check(all(type(told[name]) is int and told[name] >= -1 for name in _COUNTS))
     _check(all(type(told[name]) in (int, float) and math.isfinite(told[name]) for name in _TIMES))
-    _check(all(told[name] is None or is_understood(told[name]) for name in _EVENTS))
-    _check(is_understood({"event": "energy", **energy}) and all(isinstance(told[name], str) for name in _WORDS))
+    _check(all(isinstance(told[name], str) for name in _WORDS))
     return JournalScan(
-        **{name: told[name] for name in _PLAIN},
+        **{name: told[name] for name in (*_PLAIN, *_COUNTS, *_TIMES)},
+        **dict[str, Any]({name: told[name] and _event(told[name], name) for name in _EVENTS}),
         plan=_bytes(told["plan"]),
-        energy=EnergyTotals(energy["jobs"], energy["idle"], frozenset(energy["sources"])),
+        energy=EnergyTotals().plus(energy),  # type: ignore[arg-type]
         _running={_bytes(name) for name in told["running"]},
         jobs={_bytes(key): _job(values) for key, *values in told["jobs"]},
     )
+
+
+def _event(told: Any, kind: str) -> Any:
+    _check(told["event"] == kind)
+    return parse(told)
 
 
 def _job(values: list[Any]) -> ScannedJob:

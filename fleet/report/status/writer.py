@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fleet.journal.lock import NAME, SILENT_SECONDS, Holder
 from fleet.report.status.standing import Writer
-from fleet.run_directory.lock import NAME, SILENT_SECONDS, Holder
 
 
 def writer_of(directory: Path, clock: Callable[[], float] = time.time) -> tuple[Writer, float]:

@@ -8,16 +8,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleet.journal.lock import NAME, LockWatch
+from fleet.journal.near_runs import no_run
+from fleet.journal.search_wishes import BOUNDS, SearchWishes
+from fleet.journal.stop_wishes import StopWishes
 from fleet.report.status.as_json import as_json
 from fleet.report.status.looking import Look
 from fleet.run.from_python.process import Process
 from fleet.run.from_python.suggesting import Suggesting, Suggestion
 from fleet.run.harvest.results import Results, read_results
 from fleet.run.program_errors import RunError
-from fleet.run_directory.lock import NAME, LockWatch
-from fleet.run_directory.near_runs import no_run
-from fleet.run_directory.search_wishes import BOUNDS, SearchWishes
-from fleet.run_directory.stop_wishes import StopWishes
 
 if TYPE_CHECKING:
     from fleet.run.harvest.load import Ensemble

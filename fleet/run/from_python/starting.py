@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleet.journal.strict_json import strict_json
 from fleet.run.from_python.attached import Run
 from fleet.run.from_python.process import Process
-from fleet.run_directory.strict_json import strict_json
 from preprocess.files.modules import python
 from preprocess.files.writing import make_folder, write_whole
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.journal import read_journal
+from fleet.journal.search_wishes import OwnTrial, SearchWishes
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run.program_errors import RunError
-from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.journal import JournalLine, read_journal
-from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
 from fleet.search import OWN_TRIALS, Record, Status
+from fleet.search.journalled import Journalled, journalled
 from fleet.search.sampling.chosen import BadSampler, sampler_of
 from fleet.search.sampling.given import check_one_metric, check_values
 from fleet.spec import EnsembleSpec, SearchSpec, importable
@@ -108,31 +109,28 @@ class Suggesting:
 
     def _suggested(self, number: int, own: Iterable[OwnTrial]) -> dict[str, Any]:
         """What the sampler suggests, by all results that are known."""
-        lines, seed = list(read_journal(self.directory / "journal.jsonl")), self.section.seed
-        bounds = [line for line in lines if line["event"] == "bounds"]
-        sign = -1.0 if bounds and bounds[-1].get("mode") == "max" else 1.0
+        told, seed = journalled(read_journal(self.directory / "journal.jsonl")), self.section.seed
+        sign = -1.0 if told.maximise else 1.0
         try:
             with importable([self.spec.folder, Path.cwd()]):
                 sampler = sampler_of(self.section, self.spec.seed if seed is None else seed)
-                records = [*_records(lines, sign), *(_own_record(trial, sign, self.section.epochs) for trial in own)]
+                records = [*_records(told, sign), *(_own_record(trial, sign, self.section.epochs) for trial in own)]
                 return dict(sampler.suggest(OWN_TRIALS + number, () if sampler.prefetch is None else records))
         except BadSampler as error:
             raise RunError(str(error)) from None
 
 
-def _records(lines: Iterable[JournalLine], sign: float) -> list[Record]:
+def _records(told: Journalled, sign: float) -> list[Record]:
     """The search's own trials, in the order of their numbers."""
-    values: dict[int, Mapping[str, Any]] = {}
-    losses: dict[int, dict[int, float]] = {}
-    status: dict[int, Status] = {}
-    for line in lines:
-        if line["event"] == "search":
-            status[line["trial"]] = _STATUS.get(line["kind"], "suggested")
-            if line["kind"] == "start":
-                values[line["trial"]] = line["values"]
-        elif line["event"] == "result" and line["value"] is not None:
-            losses.setdefault(line["trial"], {})[line["epoch"]] = sign * line["value"]
-    return [Record(each, values[each], losses.get(each, {}), status[each]) for each in sorted(values)]
+    return [
+        Record(
+            trial.trial,
+            trial.values,
+            {epoch: sign * value for epoch, value in trial.results.items() if value is not None},
+            _STATUS.get(trial.kind, "suggested"),
+        )
+        for trial in told.trials.values()
+    ]
 
 
 def _own_record(trial: OwnTrial, sign: float, epochs: int) -> Record:

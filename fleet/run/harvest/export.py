@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import fleet
+from fleet.journal.strict_json import strict_json
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
 from fleet.run.harvest.network import TrainedNetwork
 from fleet.run.harvest.stored import content_digest
-from fleet.run_directory.strict_json import strict_json
 from fleet.spec import EnsembleSpec
 from preprocess.files.writing import cause, make_folder, whole_file
 

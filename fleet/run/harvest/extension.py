@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fleet.journal.directory import RunDirectory
+from fleet.journal.extensions import Extension, read_extensions
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.fixed_length import FixedLength, fixed_length, knows_no_length
 from fleet.run.harvest.members import Member, read_members
 from fleet.run.ranks.runtime import stop_of
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job
 from fleet.spec.run_length import follows_run
 from preprocess.files.reading import read_json

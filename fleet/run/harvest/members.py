@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import cast
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
-from fleet.report.history import build_history
-from fleet.report.records import RunHistory
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Epoch
+from fleet.journal.journal import read_journal
+from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
+from fleet.report.history import RunHistory, build_history
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run.harvest.stored import epoch_of
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
-from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
 from trainers.convergence.convergence import Direction
@@ -170,17 +170,17 @@ def read_members(directory: Path) -> Members:
         SpecError: its spec cannot be read.
     """
     spec, files = recorded_spec(directory), RunDirectory(directory)
-    lines = list(read_journal(files.journal))
-    history = build_history(lines)
+    told = list(read_journal(files.journal))
+    history = build_history(told)
     seconds = _device_seconds(history)
     epochs: dict[str, dict[int, Mapping[str, float]]] = {job.name: {} for job in spec.jobs}
-    for line in lines:
-        if line["event"] == "epoch" and line["job"] in epochs:
-            epochs[line["job"]][line["epoch"]] = line["metrics"]
-    kept, comparing = kept_bests(directory, lines), Comparing.of(lines)
+    for event in told:
+        if isinstance(event, Epoch) and event.job in epochs:
+            epochs[event.job][event.epoch] = event.metrics
+    kept, comparing = kept_bests(directory, told), history.comparing
     members = []
     for job in spec.jobs:
-        folder, outcome = files.checkpoints(job.name), history.outcomes.get(job.name)
+        folder, outcome = files.checkpoints(job.name), history.jobs.get(job.name)
         newest = newest_file(folder)
         values = _whole(epochs[job.name], newest)
         status = "pending" if outcome is None else outcome.status

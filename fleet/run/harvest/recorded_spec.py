@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.ensemble_file import NAME as ENSEMBLE_FILE
+from fleet.journal.ensemble_file import EnsembleFile
 from fleet.run.harvest.errors import HarvestError
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.ensemble_file import NAME as ENSEMBLE_FILE
-from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.problem import nearest
 

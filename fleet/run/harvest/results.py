@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleet.report.history import build_history
-from fleet.report.records import RunHistory
+from fleet.journal.events import Decided, Event
+from fleet.journal.journal import read_journal
+from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
+from fleet.journal.near_runs import no_run
+from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.report.history import RunHistory, build_history
 from fleet.run.program_errors import RunError
-from fleet.run_directory.journal import JournalLine, read_journal
-from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
-from fleet.run_directory.near_runs import no_run
-from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
 
 Row = dict[str, Any]
 _FIRST = ("name", "status", "trial", "epochs")
@@ -96,39 +96,40 @@ def read_results(directory: Path) -> Results:
     Raises:
         RunError: the directory holds no run.
     """
-    lines = list(read_journal(directory / "journal.jsonl"))
-    if not lines:
+    told = list(read_journal(directory / "journal.jsonl"))
+    if not told:
         raise RunError(no_run(directory))
-    history, comparing = build_history(lines), Comparing.of(lines)
+    history = build_history(told)
+    comparing = history.comparing
     metric = "" if comparing.searched is None else comparing.searched[0]
     histories: dict[str, list[Mapping[str, float]]] = {name: [] for name in history.jobs}
     for epoch in sorted(history.epochs, key=lambda each: each.epoch):
         histories[epoch.job].append(epoch.metrics)
-    rows = [*_rows(history, histories, lines)]
+    rows = [*_rows(history, histories, told)]
     rows += [_own_row(trial, metric) for trial in SearchWishes(directory).trials()]
     return Results(_even(rows), histories, comparing)
 
 
 def _rows(
-    history: RunHistory, histories: Mapping[str, list[Mapping[str, float]]], lines: Iterable[JournalLine]
+    history: RunHistory, histories: Mapping[str, list[Mapping[str, float]]], told: Iterable[Event]
 ) -> Iterator[Row]:
     """A row for each network, without the keys that it has no values for."""
-    starts = {line["job"]: line for line in lines if line["event"] == "search" and line["kind"] == "start"}
+    starts = {event.job: event for event in told if isinstance(event, Decided) and event.kind == "start"}
     checkpoints = {each.job: each.path for each in history.checkpoints}
     errors = {each.job: each.error for each in history.failures}
     seconds: dict[str, float] = {}
     for span in history.spans:
         seconds[span.job] = seconds.get(span.job, 0.0) + span.seconds
     for name, job in history.jobs.items():
-        outcome, epochs, start = history.outcomes.get(name), histories[name], starts.get(name)
+        epochs, start = histories[name], starts.get(name)
         yield {
             "name": name,
-            "status": "pending" if outcome is None else outcome.status,
-            **({} if start is None else {"trial": start["trial"]}),
+            "status": job.status,
+            **({} if start is None else {"trial": start.trial}),
             "epochs": len(epochs),
             **(epochs[-1] if epochs else {}),
-            **({} if start is None else start["values"]),
-            "parameters": job.parameters,
+            **({} if start is None else start.values),
+            "parameters": job.told.parameters,
             "device_seconds": seconds.get(name, 0.0),
             "checkpoint": checkpoints.get(name),
             "error": errors.get(name),

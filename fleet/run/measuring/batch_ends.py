@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
+from fleet.journal import events
 from fleet.run.measuring.plan import Measurement
 from fleet.run.measuring.profiler import MeasurementResult, Profiler
 
@@ -48,7 +49,7 @@ class BatchEnds:
     def _take_listed(self, job: JobRecord) -> None:
         for batch, rate in self.listed(job.name).items():
             if batch != job.batch:
-                self.books.note("rate_known", job=job.name, batch=batch, rate=rate)
+                self.books.note(self.books.ledger.rated_with, job.name, batch, rate)
 
     def _is_known(self, job: JobRecord, size: int) -> bool:
         if self.profiler is None or size * job.limit in self.books.ledger.jobs[job.name].alone:
@@ -56,7 +57,7 @@ class BatchEnds:
         rate = self.known(job.name, size)
         if rate is not None:
             self.measured[job.name, size] = rate
-            self.books.note("rate_known", job=job.name, batch=size * job.limit, rate=rate)
+            self.books.note(self.books.ledger.rated_with, job.name, size * job.limit, rate)
         return rate is not None
 
     def _measurement(self, job: JobRecord, size: int) -> Measurement:
@@ -69,9 +70,15 @@ class BatchEnds:
             return
         self.measured[job.name, size] = result.rate
         self.books.record(
-            "batch_profile", job=job.name, devices=result.devices, batch=size * job.limit, rate=result.rate,
-            batches=result.batches, seconds=result.seconds,
-        )  # fmt: skip
+            events.BatchProfile(
+                job=job.name,
+                devices=result.devices,
+                batch=size * job.limit,
+                rate=result.rate,
+                batches=result.batches,
+                seconds=result.seconds,
+            )
+        )
 
     def _meet_limit(self, job: JobRecord, size: int, error: str) -> None:
         """A step with `size` samples of each worker cannot be trained on a device."""
@@ -79,13 +86,13 @@ class BatchEnds:
         batch, why = size * job.limit, f"a step of {size * job.limit} samples cannot be trained on a device ({error})"
         if job.schedule is not None and batch > job.batch:
             fitting = self._largest(job, job.batch // job.limit, size)
-            self.books.note("fits", job=job.name, samples=fitting)
+            self.books.note(self.books.ledger.fits, job.name, fitting)
             text = f"{why}; batches of more than {fitting * job.limit} are cut into parts"
         else:
             least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-            self.books.note("range_cut", job=job.name, least=least, most=most)
+            self.books.note(self.books.ledger.range_cut, job.name, least, most)
             text = f"{why}; its range of batches is cut there"
-        self.books.journal.write("warning", text=text, job=job.name)
+        self.books.journal.write(events.Warned(text=text, job=job.name))
 
     def _largest(self, job: JobRecord, fits: int, fails: int) -> int:
         """The most samples of a worker that were seen to fit; the gap to those that do not is halved a few times."""

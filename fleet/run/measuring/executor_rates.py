@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
+from fleet.journal import events
 from fleet.run.measuring.plan import Measurement
 from fleet.run.measuring.profiler import Profiler
 
@@ -52,4 +53,4 @@ class ExecutorRates:
         for count in range(1, min(self.most, job.limit) + 1):
             if count not in rates:
                 break
-            self.books.record("executor_profile", job=job.name, executors=count, rate=rates[count])
+            self.books.record(events.ExecutorProfile(job=job.name, executors=count, rate=rates[count]))

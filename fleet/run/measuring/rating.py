@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.journal import events
+from fleet.journal.profile import RateProfile
 from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.run.measuring.profiler import MeasurementResult, Profiler
-from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import MadeRates
 
@@ -122,9 +123,17 @@ class Rating:
                 continue
             self.measured[kind][job][count] = result.rate
             self.books.record(
-                "profile", job=job, devices=result.devices, count=count, rate=result.rate, batches=result.batches,
-                seconds=result.seconds, forming=result.forming, **({"kind": kind} if kind else {}),
-            )  # fmt: skip
+                events.Profile(
+                    job=job,
+                    devices=result.devices,
+                    count=count,
+                    rate=result.rate,
+                    batches=result.batches,
+                    seconds=result.seconds,
+                    forming=result.forming,
+                    kind=kind,
+                )
+            )
 
     def choose_preprocessors(
         self, data: list[str], available: int, streams: Mapping[str, str], share: bool, lent: int = 0,
@@ -152,16 +161,22 @@ class Rating:
         wanted = None if self.guessed else demand(single, streams, self.books.ledger.cluster.size, share)
         chosen = available if wanted is None else preprocessors_needed(self.throughput, wanted)
         self.books.record(
-            "preprocessors", counts=self.throughput, of_data={name: each.later for name, each in of_data.items()},
-            of_new={name: each.first for name, each in of_data.items()}, demand=wanted, chosen=chosen or available,
-        )  # fmt: skip
+            events.Preprocessors(
+                counts=self.throughput,
+                of_data={name: each.later for name, each in of_data.items()},
+                of_new={name: each.first for name, each in of_data.items()},
+                demand=wanted,
+                chosen=chosen or available,
+            )
+        )
         if chosen is None and wanted is not None:
             best = max(self.throughput.values())
             self.books.journal.write(
-                "warning", job=None,
-                text=f"the trainers could eat {wanted:.0f} samples/s, {available} preprocessors make {best:.0f}: "
-                f"they will wait for data; give about {round(available * wanted / best + 0.5)} preprocessors",
-            )  # fmt: skip
+                events.Warned(
+                    text=f"the trainers could eat {wanted:.0f} samples/s, {available} preprocessors make {best:.0f}: "
+                    f"they will wait for data; give about {round(available * wanted / best + 0.5)} preprocessors"
+                )
+            )
         return chosen or available
 
     def _of_data(self, data: list[str], available: int, of_all: MadeRates) -> dict[str, MadeRates]:

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import take_line
+from fleet.coordination.bookkeeper import take_event
 from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
+from fleet.journal import events
+from fleet.journal.extensions import Extension, read_extensions
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.extension import extension_of
 from fleet.run.options import RunOptions
-from fleet.run_directory.extensions import Extension, read_extensions
-from fleet.run_directory.journal import JournalLine
 
 
 def check_extension(options: RunOptions) -> None:
@@ -55,16 +55,16 @@ def extended(jobs: Sequence[Any], directory: Path, options: RunOptions) -> list[
     return found
 
 
-def reopen(ledger: Ledger, directory: Path, lines: Iterable[JournalLine]) -> dict[str, int]:
+def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
     """Let jobs that are extended since the last session wait for devices again; return until which epoch each trains.
 
     Args:
-        lines: the journal's.
+        journal: its events.
     """
-    told = {line["job"]: line["epochs"] for line in lines if line["event"] == "extended"}
+    told = {event.job: event.epochs for event in journal if isinstance(event, events.Extended)}
     known = {job: extension.epochs for job, extension in read_extensions(directory).items() if job in ledger.jobs}
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            take_line(ledger, {"event": "extended", "job": job, "epochs": known[job], "t": 0.0})
+            take_event(ledger, events.Extended(job=job, epochs=known[job]))
     return new

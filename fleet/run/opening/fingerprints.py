@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fleet.journal import events
+from fleet.journal.journal import Journal, read_journal
 from fleet.report.wording import plural
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.recorded_spec import references_in
-from fleet.run_directory.journal import Journal, JournalLine, read_journal
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.code_digest import code_changes, code_of
 from fleet.spec.data_keys import data_key
@@ -18,7 +19,6 @@ from preprocess import Dataset
 from preprocess.making.fingerprints import data_changes, fingerprint, is_whole, unproved_changes
 from preprocess.sources.file_fingerprints import file_changes, fingerprint_files
 
-EVENT = "fingerprints"
 _MOST_SHOWN, _MOST_NAMES = 12, 4
 _MEND = (
     "put it back, begin another run with --out, or go on with what is there now: --accept-changes, "
@@ -59,15 +59,15 @@ class Fingerprints:
     epochs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, lines: Iterable[JournalLine]) -> Fingerprints:
+    def read(cls, told: Iterable[events.Event]) -> Fingerprints:
         """What a journal says, the newest of each."""
         found = cls()
-        for line in lines:
-            if line["event"] == EVENT:
-                found.data.update(line["data"])
-                found.code.update(line["code"])
-            elif line["event"] == "epoch":
-                found.epochs[line["job"]] = max(found.epochs.get(line["job"], 0), line["epoch"])
+        for event in told:
+            if isinstance(event, events.Fingerprints):
+                found.data.update(event.data)
+                found.code.update({name: dict(files) for name, files in event.code.items()})
+            elif isinstance(event, events.Epoch):
+                found.epochs[event.job] = max(found.epochs.get(event.job, 0), event.epoch)
         return found
 
     def new(self, others: Fingerprints) -> Fingerprints:
@@ -97,8 +97,8 @@ class Found:
     def write(self, journal: Journal) -> None:
         """Write it into the journal, if there is anything new."""
         if self.new.data or self.new.code or self.accepted:
-            told = [{"what": change.what, "jobs": dict(change.jobs)} for change in self.accepted]
-            journal.write("fingerprints", data=self.new.data, code=self.new.code, accepted=told)
+            told = tuple(events.Accepted(change.what, dict(change.jobs)) for change in self.accepted)
+            journal.write(events.Fingerprints(data=self.new.data, code=self.new.code, accepted=told))
 
 
 def check_unchanged(

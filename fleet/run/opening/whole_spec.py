@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.errors import storage
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import last_second
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
@@ -14,9 +17,6 @@ from fleet.run.opening.extended_spec import extended
 from fleet.run.options import RunOptions
 from fleet.run.recorded_choices import with_known_batches, with_known_rule
 from fleet.run.search.trials import first_trial
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import last_second
 from fleet.spec import Job, importable
 from fleet.spec.places import check_places, found_files
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from fleet.coordination.lost_ranks import abort_because
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, MakeRing, StopRequested
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.bells import Bells
@@ -20,7 +21,6 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.time_limit import together
 from fleet.run.ranks.watchdog import Watchdog
-from fleet.run_directory.directory import RunDirectory
 from preprocess import Dataset, NodeMap, Ring, SlotReceiver
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from fleet.coordination.protocol import (
     SkipSamples,
     StartGroup,
 )
+from fleet.journal.work_note import WorkNote
 from fleet.machine.standard_error import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
@@ -50,7 +51,6 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
 from fleet.run.ranks.shares import member_share
-from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import read_journal
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
-from fleet.run.opening.fingerprints import EVENT, changes_on_disk
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
+from fleet.run.opening.fingerprints import changes_on_disk
 from fleet.spec import EnsembleSpec, Job
 from preprocess import HELD_OUT, TRAIN
 from preprocess.files.modules import at_home
@@ -76,11 +77,11 @@ class ReplayedJob:
     def unlike(self) -> list[str]:
         """What of its data and code changed while it trained, or since, a sentence each."""
         found = [
-            f"{change['what']}: accepted, so that it was trained on that from epoch {change['jobs'][self.name] + 1} on"
+            f"{change.what}: accepted, so that it was trained on that from epoch {change.jobs[self.name] + 1} on"
             for event in read_journal(self.directory.journal)
-            if event["event"] == EVENT
-            for change in event["accepted"]
-            if self.name in change["jobs"]
+            if isinstance(event, events.Fingerprints)
+            for change in event.accepted
+            if self.name in change.jobs
         ]
         with at_home(self.spec.folder):
             now = changes_on_disk(self.directory.journal.absolute(), self.spec)
@@ -90,8 +91,8 @@ class ReplayedJob:
         """The samples of a data set that could not be read, by their kind; the run takes others in their place."""
         found: dict[str, set[int]] = {TRAIN: set(), HELD_OUT: set()}
         for event in read_journal(self.directory.journal):
-            if event["event"] == "skipped" and event["data"] == data and event["stage"] == "source":
-                found[event["kind"]].add(event["sample"])
+            if isinstance(event, events.Skipped) and event.data == data and event.stage == "source":
+                found[event.kind].add(event.sample)
         return {kind: tuple(sorted(samples)) for kind, samples in found.items()}
 
 
@@ -102,15 +103,16 @@ def _batches(directory: Path, job: Job) -> tuple[int, tuple[BatchChange, ...]]:
     """
     size, changes = job.batch_size, list[BatchChange]()
     for event in read_journal(RunDirectory(directory).journal):
-        if event["event"] not in ("batch", "started") or event["job"] != job.name:
+        if not isinstance(event, (events.Batch, events.Started)) or event.job != job.name:
             continue
-        changes = [change for change in changes if change.epoch <= event.get("epoch", 0)]
-        if event["event"] == "batch":
-            chosen = event["batch"] // job.virtual_workers
+        since = event.epoch or 0
+        changes = [change for change in changes if change.epoch <= since]
+        if isinstance(event, events.Batch):
+            chosen = event.batch // job.virtual_workers
             if job.batch is None:
                 size = chosen
             else:
-                change = BatchChange(event.get("epoch", 0), chosen, event.get("parts", 1))
+                change = BatchChange(since, chosen, event.parts or 1)
                 changes = [*(each for each in changes if each.epoch < change.epoch), change]
     return size, tuple(changes)
 
@@ -131,10 +133,9 @@ def newest_checkpoint(recorded: ReplayedJob) -> tuple[Path, int]:
 def _check_alone(directory: Path, name: str) -> None:
     """BadInput if the job went on from another one's weights, so that it cannot be trained alone."""
     for event in read_journal(RunDirectory(directory).journal):
-        if event["event"] == "search" and event["job"] == name and event.get("copy"):
-            copy = event["copy"]
+        if isinstance(event, events.Decided) and event.job == name and event.copy is not None:
             raise BadInput(
-                f"{name} went on from trial {copy['donor']} after {event['start']} epochs, as its population wanted, "
+                f"{name} went on from trial {event.copy.donor} after {event.start} epochs, as its population wanted, "
                 "so it cannot be trained alone; the journal's events `search` tell its lineage, and the same spec in "
                 "another directory trains all of it again"
             )

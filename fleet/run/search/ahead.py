@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import Standing
+from fleet.journal import events
 from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead
 from trainers.state.way_back import drop_way_back, go_back, keep_way_back
@@ -96,7 +97,7 @@ class Ahead:
         for trial in self._beyond:
             name = self._name(trial)
             if name in self._books.ledger.jobs:
-                self._books.note("stands", job=name, found=self._files.stands(name))
+                self._books.note(self._books.ledger.stands_at, name, self._files.stands(name))
             self._note_risk(trial)
 
     @property
@@ -342,9 +343,17 @@ class Ahead:
         """Let a trial train ahead until so many epochs are over."""
         values = None if segment.trial < self._search.begun else dict(self._search.values(segment.trial))
         self._books.record(
-            "ahead", job=self._name(segment.trial), trial=segment.trial, start=segment.start, end=segment.end,
-            epoch=epoch, sure=segment in self._sure, probable=segment.trial in self._probable, values=values,
-        )  # fmt: skip
+            events.Ahead(
+                job=self._name(segment.trial),
+                trial=segment.trial,
+                start=segment.start,
+                end=segment.end,
+                epoch=epoch,
+                sure=segment in self._sure,
+                probable=segment.trial in self._probable,
+                values=values,
+            )
+        )
         self._note_risk(segment.trial)
 
     def _is_unwanted(self, trial: int) -> bool:
@@ -363,8 +372,14 @@ class Ahead:
         go_back(self._files.folder(name), wanted)
         found = self._files.stands(name)
         self._books.record(
-            "withdrawn", job=name, trial=trial, epoch=found.epoch, metrics=dict(found.metrics), checkpoint=found.path,
-            unused=max(0, job.epoch - wanted),
-        )  # fmt: skip
+            events.Withdrawn(
+                job=name,
+                trial=trial,
+                epoch=found.epoch,
+                metrics=dict(found.metrics),
+                checkpoint=found.path,
+                unused=max(0, job.epoch - wanted),
+            )
+        )
         self.unused += max(0, job.epoch - wanted)
         self.unwanted.discard(name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.journal import events
 from fleet.search import Change
 from fleet.search.of_spec import trials_of
 from fleet.spec import EnsembleSpec, SearchSpec
@@ -41,10 +42,9 @@ class Bounds:
         return cls(search.width, trials_of(search), search.most_epochs, hours)
 
     @classmethod
-    def of_line(cls, line: Mapping[str, Any]) -> Bounds:
-        """Read the bounds from a line `bounds` of the journal."""
-        hours, over = line.get("hours"), bool(line.get("over", False))
-        return cls(line["width"], line.get("trials"), line.get("epochs"), hours, over)
+    def told(cls, event: events.Bounds) -> Bounds:
+        """The bounds that an event of the journal tells."""
+        return cls(event.width, event.trials, event.epochs, event.hours, bool(event.over))
 
     def put_into(self, spec: EnsembleSpec) -> EnsembleSpec:
         """A spec with a search, with these in place of its own."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import Standing
+from fleet.journal import events
 from fleet.run.search.ahead import Files
 from fleet.run.search.inheriting import Inheriting
 from fleet.search import Decision
@@ -38,7 +39,7 @@ class DamagedCopies:
     def tell(self) -> None:
         """Write down what was damaged, and what is used in its place."""
         for name, text in self._warnings:
-            self._books.journal.write("warning", text=text, job=name)
+            self._books.journal.write(events.Warned(text=text, job=name))
         self._warnings.clear()
 
     def _mend(self, decision: Decision) -> tuple[str, Standing | None]:
@@ -55,5 +56,5 @@ class DamagedCopies:
             return name, None
         self._warnings.append((name, f"{damage}; {theirs} are copied again"))
         found = self._files.stands(name)
-        self._books.note("stands", job=name, found=found)
+        self._books.note(self._books.ledger.stands_at, name, found)
         return name, found

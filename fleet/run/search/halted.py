@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fleet.journal.stop_wishes import StopWishes
 from fleet.run.search.searching import Searching
-from fleet.run_directory.stop_wishes import StopWishes
 
 
 @dataclass(frozen=True)

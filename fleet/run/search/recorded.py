@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.journal import events
+from fleet.journal.journal import as_json
 from fleet.run.bad_input import BadInput
 from fleet.run.search.bounds import SPEC, Bounds
-from fleet.run_directory.journal import JournalLine
 from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search, Segment
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SearchSpec
-
-_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed", "ahead", "withdrawn", "front")
 
 
 class KnownCosts:
@@ -44,9 +42,9 @@ class Recorded:
         bounds: those that it goes by; None: it has not begun.
         asked: those that the spec had when it counted last; None: it has not begun.
         wishes: numbers of the changes that people asked for and that were taken in.
-        own_trials: by number, the last line about each trial that a person trains.
+        own_trials: by number, the last event of each trial that a person trains.
         pruned: names of the trials of which the journal says that the search wants no more.
-        failed: name -> the line that says how a trial failed, of those whose failure the search was told.
+        failed: name -> how a trial failed, of those whose failure the search was told.
         beyond: trial -> segments that it has trained, or trains, ahead of need, in their order.
         sure: segments among these that it will want in any case.
         unused: epochs that were trained ahead and taken back.
@@ -59,131 +57,148 @@ class Recorded:
     bounds: Bounds | None
     asked: Bounds | None
     wishes: frozenset[int]
-    own_trials: Mapping[int, JournalLine]
+    own_trials: Mapping[int, events.OwnTrial]
     pruned: frozenset[str]
-    failed: Mapping[str, JournalLine]
+    failed: Mapping[str, events.Failed]
     beyond: Mapping[int, Sequence[Segment]]
     sure: frozenset[Segment]
     unused: int
     front: Sequence[str] = ()
 
-    def begun(self, decision: Decision) -> dict[str, Any]:
-        """What the journal says of a decision besides, where a trial begins."""
-        if decision.kind != "start":
-            return {}
-        return {"values": dict(self.search.values(decision.trial)), "cost": self.costs.known[decision.trial]}
-
-    def told(self, decision: Decision) -> dict[str, Any]:
-        """What the journal says of a decision, but its trial's name."""
-        return {**asdict(decision), **self.begun(decision)}
+    def told(self, decision: Decision, job: str) -> events.Decided:
+        """What the journal says of a decision on a trial, which is that job."""
+        begun: dict[str, Any] = {}
+        if decision.kind == "start":
+            begun = {"values": dict(self.search.values(decision.trial)), "cost": self.costs.known[decision.trial]}
+        keys = {**vars(decision), "copy": decision.copy and events.Copied(**vars(decision.copy))}
+        return events.Decided(job=job, **keys, **begun)
 
 
-def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> Recorded:
+def recorded(spec: EnsembleSpec, costs: Costs, journal: Iterable[events.Event]) -> Recorded:
     """Let the search of a spec decide once more all that the journal says it has decided.
 
     Raises:
         BadInput: it decides otherwise now.
     """
     assert spec.search is not None
-    mine = [line for line in lines if line["event"] in _KINDS]
-    told = [line for line in mine if line["event"] == "bounds"]
-    bounds = [Bounds.of_line(line) for line in told]
-    written = [line for line in mine if line["event"] == "search"]
-    starts, known = [line for line in written if line["kind"] == "start"], KnownCosts(costs)
-    known.known.update({line["trial"]: line["cost"] for line in starts})
+    told = _Told()
+    for event in journal:
+        told.take(event)
+    known = KnownCosts(costs)
+    begun = [each for each in told.decided if each.kind == "start"]
+    known.known.update({each.trial: each.cost for each in begun if each.cost is not None})
+    bounds = [Bounds.told(each) for each in told.bounds]
     search = search_of((bounds or [Bounds.of(spec.search)])[0].put_into(spec), known)
-    for line in starts:
-        search.remember(line["trial"], line["values"])
-    _replay(search, mine, spec.search)
+    for each in begun:
+        search.remember(each.trial, each.values)
+    told.replay(search, spec.search)
+    results = {each.job for each in told.changes if isinstance(each, events.Result) and each.value is None}
     found = Recorded(
-        search, known, len(written), bounds[-1] if bounds else None, _asked(told),
-        frozenset(line["wish"] for line in told if line.get("wish") is not None),
-        {line["trial"]: line for line in mine if line["event"] == "own_trial"}, _pruned(mine), _failed(mine),
-        _beyond(mine), frozenset(_segment(line) for line in mine if line.get("sure")),
-        sum(line["unused"] for line in mine if line["event"] == "withdrawn"),
-        next((line["jobs"] for line in reversed(mine) if line["event"] == "front"), ()),
+        search, known, len(told.decided), bounds[-1] if bounds else None, _asked(told.bounds),
+        frozenset(each.wish for each in told.bounds if each.wish is not None), told.own, frozenset(told.pruned),
+        {job: failed for job, failed in told.failed.items() if job in results},
+        {trial: segments for trial, segments in told.beyond.items() if segments}, frozenset(told.sure), told.unused,
+        told.front,
     )  # fmt: skip
-    _check(found, written)
+    _check(found, told.decided)
     return found
 
 
-def _replay(search: Search, lines: Iterable[JournalLine], section: SearchSpec) -> None:
-    """Tell the search, in the order of the journal, results and what people changed; the first bounds it has."""
-    for line in lines:
-        if line["event"] == "result":
-            search.tell(line["trial"], line["epoch"], line["value"], line.get("further", ()))
-        elif line["event"] == "bounds":
-            search.changed(Bounds.of_line(line).change(line["time"]))
-        elif line["event"] == "own_trial":
-            search.changed(own_trial_change(line, section))
+class _Told(events.Observer):
+    """What the journal says of a search."""
+
+    def __init__(self) -> None:
+        self.decided: list[events.Decided] = []
+        self.bounds: list[events.Bounds] = []
+        self.changes: list[events.Bounds | events.Result | events.OwnTrial] = []  # what the search is told, in order
+        self.own: dict[int, events.OwnTrial] = {}
+        self.pruned: set[str] = set()
+        self.failed: dict[str, events.Failed] = {}
+        self.beyond: dict[int, list[Segment]] = {}
+        self.sure: set[Segment] = set()
+        self.unused = 0
+        self.front: Sequence[str] = ()
+
+    def on_bounds(self, event: events.Bounds) -> None:
+        self.bounds.append(event)
+        self.changes.append(event)
+
+    def on_result(self, event: events.Result) -> None:
+        self.changes.append(event)
+
+    def on_own_trial(self, event: events.OwnTrial) -> None:
+        self.own[event.trial] = event
+        self.changes.append(event)
+
+    def on_search(self, event: events.Decided) -> None:
+        self.decided.append(event)
+        if event.kind == "resume":
+            self.pruned.discard(event.job)
+        if event.kind in ("start", "resume"):
+            self.beyond[event.trial] = self.beyond.get(event.trial, [])[1:]
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        segment, begun = Segment(event.trial, event.start, event.end), self.beyond.setdefault(event.trial, [])
+        begun += [] if segment in begun else [segment]
+        if event.sure:
+            self.sure.add(segment)
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        self.beyond[event.trial] = []
+        self.failed.pop(event.job, None)
+        self.unused += event.unused
+
+    def on_pruned(self, event: events.Pruned) -> None:
+        self.pruned.add(event.job)
+
+    def on_failed(self, event: events.Failed) -> None:
+        self.failed[event.job] = event
+
+    def on_front(self, event: events.Front) -> None:
+        self.front = event.jobs
+
+    def replay(self, search: Search, section: SearchSpec) -> None:
+        """Tell the search, in the order of the journal, results and what people changed."""
+        for event in self.changes:
+            if isinstance(event, events.Result):
+                search.tell(event.trial, event.epoch, event.value, event.further)
+            elif isinstance(event, events.Bounds):
+                search.changed(Bounds.told(event).change(event.time))
+            else:
+                search.changed(own_trial_change(event, section))
 
 
-def own_trial_change(line: JournalLine, section: SearchSpec) -> Change:
-    """What a search is told of a trial that a person trains, by a line `own_trial` of the journal."""
-    value, number = line["value"], OWN_TRIALS + line["trial"]
+def own_trial_change(told: events.OwnTrial, section: SearchSpec) -> Change:
+    """What a search is told of a trial that a person trains."""
+    value, number = told.value, OWN_TRIALS + told.trial
     losses = {} if value is None else {section.epochs: -value if section.maximise else value}
-    return Change(line["time"], own=Record(number, line["values"], losses, line["status"]))
+    return Change(told.time, own=Record(number, told.values, losses, told.status))  # type: ignore[arg-type]
 
 
-def _asked(lines: Sequence[JournalLine]) -> Bounds | None:
+def _asked(told: Sequence[events.Bounds]) -> Bounds | None:
     """The bounds of the spec at the last start at which they were others than before."""
-    mine = [line for line in lines if line.get("by", SPEC) == SPEC]
-    return replace(Bounds.of_line(mine[-1]), over=False) if mine else None
+    mine = [each for each in told if each.by == SPEC]
+    return replace(Bounds.told(mine[-1]), over=False) if mine else None
 
 
-def _check(found: Recorded, written: Sequence[JournalLine]) -> None:
+def _check(found: Recorded, written: Sequence[events.Decided]) -> None:
     """Raise BadInput if the search decides otherwise than it did."""
     decisions = found.search.decisions
-    for number, line in enumerate(written):
-        mine = found.told(decisions[number]) if number < len(decisions) else {}
-        mine = json.loads(json.dumps(mine))
-        theirs = {key: line.get(key) for key in mine}
-        if not mine or mine != theirs:
+    for number, theirs in enumerate(written):
+        mine = _keys(found.told(decisions[number], theirs.job)) if number < len(decisions) else {}
+        if mine != _keys(theirs):
             raise BadInput(
-                f"the search decides otherwise than the journal says, from decision {number} on: {_told(mine)} now, "
-                f"{_told(theirs)} then; go on with the spec and the versions of fleet and optuna with which it began, "
-                "or begin another run with --out"
+                f"the search decides otherwise than the journal says, from decision {number} on: {_in_words(mine)} "
+                f"now, {_in_words(_keys(theirs))} then; go on with the spec and the versions of fleet and optuna with "
+                "which it began, or begin another run with --out"
             )
 
 
-def _told(keys: Mapping[str, Any]) -> str:
+def _keys(told: events.Decided) -> dict[str, Any]:
+    """What a decision is, as JSON has it."""
+    keys = {key: value for key, value in as_json(told).items() if key not in ("t", "unix", "event", "job")}
+    return {**keys, "copy": keys.get("copy")}
+
+
+def _in_words(keys: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in keys.items()) or "nothing"
-
-
-def _failed(lines: Sequence[JournalLine]) -> dict[str, JournalLine]:
-    told = {line["job"] for line in lines if line["event"] == "result" and line["value"] is None}
-    found: dict[str, JournalLine] = {}
-    for line in lines:
-        if line["event"] == "failed" and line["job"] in told:
-            found[line["job"]] = line
-        elif line["event"] == "withdrawn":
-            found.pop(line["job"], None)
-    return found
-
-
-def _beyond(lines: Iterable[JournalLine]) -> dict[int, list[Segment]]:
-    found: dict[int, list[Segment]] = {}
-    for line in lines:
-        trial = line.get("trial", -1)
-        if line["event"] == "ahead":
-            segment, begun = _segment(line), found.setdefault(trial, [])
-            begun += [] if segment in begun else [segment]
-        elif line["event"] == "search" and line["kind"] in ("start", "resume"):
-            found[trial] = found.get(trial, [])[1:]
-        elif line["event"] == "withdrawn":
-            found[trial] = []
-    return {trial: segments for trial, segments in found.items() if segments}
-
-
-def _segment(line: JournalLine) -> Segment:
-    return Segment(line["trial"], line["start"], line["end"])
-
-
-def _pruned(lines: Iterable[JournalLine]) -> frozenset[str]:
-    found: set[str] = set()
-    for line in lines:
-        if line["event"] == "pruned":
-            found.add(line["job"])
-        elif line["event"] == "search" and line["kind"] == "resume":
-            found.discard(line["job"])
-    return frozenset(found)

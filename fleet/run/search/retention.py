@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.journal import events
 from fleet.run.search.ahead import Files
 from fleet.search import Search
 from trainers.state.best_checkpoint import drop_others
@@ -51,7 +52,7 @@ class Retention:
         name = self._name(trial)
         job = self._books.ledger.jobs.get(name)
         if trial in self._files.dropped and job is not None and job.checkpoint is None:
-            self._books.note("stands", job=name, found=self._files.stands(name))
+            self._books.note(self._books.ledger.stands_at, name, self._files.stands(name))
 
     def _drop(self, trial: int) -> None:
         name = self._name(trial)
@@ -64,4 +65,4 @@ class Retention:
             with suppress(OSError):
                 path.unlink()
         drop_others(folder, None)
-        self._books.record("dropped", job=name, trial=trial, epoch=job.epoch)
+        self._books.record(events.Dropped(job=name, trial=trial, epoch=job.epoch))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper, take_line
+from fleet.coordination.bookkeeper import Bookkeeper, take_event
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
+from fleet.journal import events
 from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits
 from fleet.run.search.damaged_copies import DamagedCopies
@@ -103,8 +104,8 @@ class Searching:
 
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
-        for line in self._recorded.failed.values():
-            take_line(self._books.ledger, line)
+        for failed in self._recorded.failed.values():
+            take_event(self._books.ledger, failed)
         self._ahead.begin()
         if self._copies is not None:
             self._copies.tell()
@@ -147,7 +148,9 @@ class Searching:
             found = {self._name(segment.trial): self._search.further(segment) for segment in under_way}
         for name in found.keys() | self._further.keys():
             if found.get(name, 0) != self._further.get(name, 0) and name in ledger.jobs:
-                self._books.note("further", job=name, epochs=found.get(name, 0))
+                job = ledger.jobs[name]
+                state = job.state.changed(further=found.get(name, 0))
+                self._books.note(ledger.added, replace(job, state=state))
         self._further = found
 
     def _has_news(self) -> bool:
@@ -191,9 +194,10 @@ class Searching:
         values = None if job is None else self._values_of(teller, job, segment.end)
         if self._inheriting is not None and values is not None:
             self._inheriting.told(segment.trial, segment.end)
-        value, further = (None, []) if values is None else (values[0], list(values[1:]))
-        told = {"further": further} if further else {}
-        self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value, **told)
+        value, further = (None, ()) if values is None else (values[0], tuple(values[1:]))
+        self._books.record(
+            events.Result(job=name, trial=segment.trial, epoch=segment.end, value=value, further=further)
+        )
         self._search.tell(segment.trial, segment.end, value, further)
         self._ahead.told()
         return True
@@ -232,13 +236,10 @@ class Searching:
         if twin is None or not self._twins.reaches(twin, decision.end):
             self._admit(decision.trial, admit)
         elif decision.kind == "start":
-            self._books.record("twin", job=self._name(decision.trial), trial=decision.trial, of=self._name(twin))
+            self._books.record(events.Twin(job=self._name(decision.trial), trial=decision.trial, of=self._name(twin)))
 
     def _write(self, name: str, one: Decision) -> None:
-        begun = self._recorded.begun(one) | ({} if one.copy is None else {"copy": asdict(one.copy)})
-        self._books.record(
-            "search", job=name, trial=one.trial, start=one.start, end=one.end, time=one.time, kind=one.kind, **begun
-        )
+        self._books.record(self._recorded.told(one, name))
 
     def _admit(self, trial: int, admit: Admit) -> None:
         """Make a trial's job part of the run; one that cannot be has failed."""
@@ -261,13 +262,13 @@ class Searching:
             self._write_failure(name, job.epoch, f"its {metrics} is not a finite number after epoch {epoch}")
 
     def _write_failure(self, name: str, epoch: int, error: str) -> None:
-        self._books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+        self._books.record(events.Failed(job=name, epoch=epoch, error=error))
 
     def _write_front(self) -> None:
         """Tell the Pareto front at the search's end, once."""
         if self._front and self._front != self._told_front:
             self._told_front = self._front
-            self._books.journal.write("front", time=self._search.clock, jobs=self._front)
+            self._books.journal.write(events.Front(time=self._search.clock, jobs=tuple(self._front)))
 
     def _prune_the_rest(self) -> None:
         for trial in range(self._search.begun):
@@ -280,10 +281,10 @@ class Searching:
         job = None if self._ahead.is_beyond(trial) else self._books.ledger.jobs.get(name)
         if self._twins.of(trial) is not None and name not in self._pruned:
             self._pruned.add(name)
-            self._books.record("pruned", job=name, epoch=self._search.outcome(trial).epochs)
+            self._books.record(events.Pruned(job=name, epoch=self._search.outcome(trial).epochs))
         if job is not None and job.is_paused and job.status == "pending" and name not in self._pruned:
             self._pruned.add(name)
-            self._books.record("pruned", job=name, epoch=job.epoch)
+            self._books.record(events.Pruned(job=name, epoch=job.epoch))
 
     def _name(self, trial: int) -> str:
         if trial not in self._names:

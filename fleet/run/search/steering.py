@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.journal import events
+from fleet.journal.search_wishes import OwnTrial, SearchWishes
 from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.run.search.recorded import Recorded, own_trial_change
-from fleet.run_directory.journal import JournalLine
-from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
 from fleet.search.sampling.given import check_one_metric, check_values
 from fleet.spec import SearchSpec
 
@@ -39,7 +40,7 @@ class Steering:
         self._section, self._search, self._journal, self._wishes = section, recorded.search, books.journal, wishes
         self._bounds, self._asked, self._clock = recorded.bounds, recorded.asked, clock
         self._taken = set(recorded.wishes)
-        self._own: dict[int, JournalLine] = dict(recorded.own_trials)
+        self._own: dict[int, events.OwnTrial] = dict(recorded.own_trials)
         self._refused: set[int] = set()
         self._looked = -float("inf")
 
@@ -77,21 +78,27 @@ class Steering:
             return
         at = self._search.clock
         first, *further = (
-            {"metric": metric, "mode": "max" if more else "min"}
+            events.SearchedMetric(metric, "max" if more else "min")
             for metric, more in zip(self._section.metrics, self._section.maximises)
         )
-        others = {"further": further} if further else {}
         self._journal.write(
-            "bounds", time=at, width=bounds.width, trials=bounds.trials, epochs=bounds.epochs, hours=bounds.hours,
-            over=bounds.over, metric=first["metric"], mode=first["mode"], by=by, wish=wish, **others,
-        )  # fmt: skip
+            events.Bounds(
+                time=at,
+                **asdict(bounds),
+                metric=first.metric,
+                mode=first.mode,
+                by=by,
+                wish=wish,
+                further=tuple(further),
+            )
+        )
         self._search.changed(bounds.change(at))
         self._bounds = bounds
 
     def _take(self, trial: OwnTrial) -> None:
         """Tell the search how a person's trial stands, if it does not know."""
         known = self._own.get(trial.number)
-        if trial.number in self._refused or (known is not None and known["status"] == trial.status):
+        if trial.number in self._refused or (known is not None and known.status == trial.status):
             return
         try:
             check_values(self._section.over, trial.values)
@@ -99,16 +106,16 @@ class Steering:
         except ValueError as error:  # of a file that somebody wrote by hand
             self._refused.add(trial.number)
             text = f"trial {trial.number} of somebody's own is left out: {error}"
-            self._journal.write("warning", text=text, job=None)
+            self._journal.write(events.Warned(text=text))
             return
-        line = self._journal.write(
-            "own_trial", trial=trial.number, time=self._search.clock, values=dict(trial.values), status=trial.status,
-            value=trial.value,
-        )  # fmt: skip
-        self._own[trial.number] = line
-        self._search.changed(own_trial_change(line, self._section))
+        time, values = self._search.clock, dict(trial.values)
+        told = events.OwnTrial(trial=trial.number, time=time, values=values, status=trial.status, value=trial.value)
+        self._own[trial.number] = self._journal.write(told)
+        self._search.changed(own_trial_change(told, self._section))
 
     def to_json(self) -> list[dict[str, Any]]:
         """What run.json says of trials that people train."""
-        keys = ("values", "status", "value")
-        return [{"number": number, **{key: line[key] for key in keys}} for number, line in sorted(self._own.items())]
+        return [
+            {"number": number, "values": told.values, "status": told.status, "value": told.value}
+            for number, told in sorted(self._own.items())
+        ]

@@ -7,6 +7,11 @@ from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import standing
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.events import Dropped
+from fleet.journal.journal import read_journal
+from fleet.journal.search_wishes import SearchWishes
 from fleet.run.ranks.rank import Rank
 from fleet.run.search.ahead import Files
 from fleet.run.search.costs import costs_of
@@ -17,10 +22,6 @@ from fleet.run.search.searching import Searching
 from fleet.run.search.steering import Steering
 from fleet.run.search.trial_jobs import TrialJobs
 from fleet.run.search.values import JournalValues, Values
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
-from fleet.run_directory.search_wishes import SearchWishes
 from fleet.spec import EnsembleSpec, Job, SpecError, check, trial_job
 from fleet.spec.trial import trial_name
 from trainers import latest_good
@@ -40,7 +41,7 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
     files = Files(
         rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job)),
-        {line["trial"] for line in read_journal(rank.directory.journal) if line["event"] == "dropped"},
+        {event.trial for event in read_journal(rank.directory.journal) if isinstance(event, Dropped)},
     )  # fmt: skip
     return Searching(spec, found, books, _values(rank, books), steering, files, jobs)
 
@@ -58,8 +59,8 @@ def _values(rank: Rank, books: Bookkeeper) -> Values:
         return known[epoch - 1] if 0 < epoch <= len(known) else {}
 
     values = JournalValues(metrics, saved)
-    for line in read_journal(rank.directory.journal):
-        values.event(line)
+    for event in read_journal(rank.directory.journal):
+        values.event(event)
     books.journal.listen(values.event)
     return values
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from fleet.run_directory.journal import JournalLine
+from fleet.journal.events import Epoch, Event
 
 Metrics = Mapping[str, float]
 
@@ -36,10 +36,10 @@ class JournalValues:
         self.metrics, self._saved = metrics, saved
         self._known: dict[tuple[str, int], Metrics] = {}
 
-    def event(self, line: JournalLine | dict[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Take one event of the journal."""
-        if line.get("event") == "epoch":
-            self._known[line["job"], line["epoch"]] = line["metrics"]
+        if isinstance(event, Epoch):
+            self._known[event.job, event.epoch] = event.metrics
 
     def of(self, job: str, trial: int, epoch: int) -> tuple[float, ...] | None:
         """The values; see `Values`."""

@@ -10,6 +10,8 @@ from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
+from fleet.journal import events
+from fleet.journal.journal import read_journal
 from fleet.machine.cluster_map import ClusterMap
 from fleet.run.chosen_batches import Batches
 from fleet.run.devices_to_plan import devices_to_plan
@@ -22,7 +24,6 @@ from fleet.run.skipped_samples import SkippedBook
 from fleet.run.stages.output import Output
 from fleet.run.wall_clock import WallClock
 from fleet.run.wire import Wire
-from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.service_level import ServiceLevel
 from fleet.scheduling.policies import Policy, chooses_batches
@@ -70,7 +71,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     }
     keeper = Bookkeeper(ledger, output.journal)
     for name, place in found.items():
-        keeper.note("stands", job=name, found=place)
+        keeper.note(ledger.stands_at, name, place)
     batches.restore(ledger)
     limits = {name: data.corrupt_limit for name, data in spec.data.items() if name in rank.runtime.facts}
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
@@ -80,14 +81,14 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     return Books(keeper, skipped, batches, clock, found, longer)
 
 
-def _cut_off(lines: Iterable[JournalLine]) -> set[str]:
+def _cut_off(told: Iterable[events.Event]) -> set[str]:
     """Jobs that trained when a session was cut off: a trial may have ended its last epoch, and not be saved."""
     running: set[str] = set()
-    for line in lines:
-        if line["event"] == "started":
-            running.add(line["job"])
-        elif line["event"] in ("paused", "stopped", "done", "failed"):
-            running.discard(line["job"])
+    for event in told:
+        if isinstance(event, events.Started):
+            running.add(event.job)
+        elif isinstance(event, (events.Paused, events.Stopped, events.Done, events.Failed)):
+            running.discard(event.job)
     return running
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import MOST_LOSSES, costs_too_many
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.work_note import take_deaths
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
+from fleet.journal.work_note import take_deaths
 
 
 def write_deaths(directory: RunDirectory, keeper: Bookkeeper) -> None:
@@ -17,12 +18,11 @@ def write_deaths(directory: RunDirectory, keeper: Bookkeeper) -> None:
             continue
         error = death.error
         if not death.stack:
-            keeper.record("rank_cost", job=death.job, rank=death.rank)
+            keeper.record(events.RankCost(job=death.job, rank=death.rank))
             losses = ledger.jobs[death.job].ranks_cost
             if losses <= MOST_LOSSES:
                 continue
             error = f"{error}; {costs_too_many(losses)}"
         keeper.record(
-            "failed", round=None, job=death.job, devices=[], epoch=job.epoch, error=error, traceback=death.stack,
-            cost_ranks=True,
-        )  # fmt: skip
+            events.Failed(job=death.job, epoch=job.epoch, error=error, traceback=death.stack, cost_ranks=True)
+        )

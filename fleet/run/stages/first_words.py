@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from importlib.metadata import version
 
 import fleet
 from fleet.coordination.kept_best import settle_best, told_bests
+from fleet.journal import events
+from fleet.journal.journal import Journal, read_journal
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
@@ -22,7 +23,6 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import Books
 from fleet.run.stages.ready import Ready
-from fleet.run_directory.journal import DAMAGED, Journal, read_journal
 from fleet.scheduling.policies import Policy
 from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
@@ -36,26 +36,29 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     """Write what the run is, on which machine, and what its checkpoints say that the journal does not."""
     rank, journal = ready.rank, books.keeper.journal
     _write_session(ready, policy, books.ledger.sessions, journal)
-    journal.write("cluster", **rank.cluster.record())
+    machine = rank.cluster.record()
+    journal.write(events.Cluster(**{**machine, "ranks": tuple(events.Rank(**each) for each in machine["ranks"])}))
     prices = prices_of(rank.runtime.spec, rank.cluster)
     if prices is not None:
-        journal.write("prices", courses=prices.by_kind, worth=prices.worth if prices.worth < math.inf else None)
+        journal.write(
+            events.PricesTold(courses=prices.by_kind, worth=prices.worth if prices.worth < math.inf else None)
+        )
     for job in rank.runtime.spec.jobs:
         size, due = ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline
         write_job(journal, rank.runtime, job, size, due, rank.cluster)
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
-        journal.write("warning", text=text, job=job.name)
+        journal.write(events.Warned(text=text, job=job.name))
     ready.prints.write(journal)
     for name, epochs in books.longer.items():
-        journal.write("extended", job=name, epochs=epochs)
+        journal.write(events.Extended(job=name, epochs=epochs))
     _settle_bests(rank, books)
     _write_found(books)
-    for line in read_journal(ready.directory.journal):
-        if DAMAGED in line:  # whoever reads the journal sees it there
-            journal.announce("warning", text=line["text"], job=None)
+    for event in read_journal(ready.directory.journal):
+        if isinstance(event, events.Warned) and event.damaged_line:  # whoever reads the journal sees it there
+            journal.announce(event)
     for text in _warnings(ready):
-        journal.write("warning", text=text, job=None)
+        journal.write(events.Warned(text=text))
     if books.ledger.sessions == 0:
         rank_console().print(binding_table(rank.cluster))
 
@@ -68,33 +71,57 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
     """
     describe_job(journal, runtime, job, size, due)
     for text in (*refused_on(cluster.device_name, job.name, size), *stays_on_one(runtime, cluster, job.name)):
-        journal.write("warning", text=text, job=job.name)
+        journal.write(events.Warned(text=text, job=job.name))
 
 
 def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float) -> None:
     """Write down what a job is, as `write_job`."""
+    level = job.service_level
     journal.write(
-        "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
-        parameter_bytes=size.parameter_bytes,
-        virtual_workers=job.virtual_workers, batch_size=job.batch_size,
-        seed=job.weights_seed, order_seed=job.order_seed, data=data_key(job),
-        samples=runtime.trained_in_epoch(job.name), part=part_in_words(job), max_epochs=job.stop.epochs,
-        arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
-        guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
-        service_level=None if job.service_level is None else job.service_level.model_dump(),
-        better=told_directions(runtime.spec, job),
-    )  # fmt: skip
+        events.Job(
+            job=job.name,
+            model=str(job.model or job.task),
+            parameters=size.parameters,
+            parameter_bytes=size.parameter_bytes,
+            virtual_workers=job.virtual_workers,
+            batch_size=job.batch_size,
+            seed=job.weights_seed,
+            order_seed=job.order_seed,
+            data=data_key(job),
+            samples=runtime.trained_in_epoch(job.name),
+            part=part_in_words(job),
+            max_epochs=job.stop.epochs,
+            arrival=job.arrival,
+            deadline=job.deadline,
+            due=due if due < math.inf else None,
+            priority=job.priority,
+            guaranteed=job.guaranteed,
+            minimum_devices=job.minimum_devices,
+            service_level=None if level is None else events.ServiceLevel(level.devices, level.window),
+            better=told_directions(runtime.spec, job),
+        )
+    )
 
 
 def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) -> None:
     rank, spec, rehearsal = ready.rank, ready.rank.runtime.spec, ready.rank.runtime.rehearsal
     versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
     journal.write(
-        "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
-        spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
-        rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=ready.options.reduce,
-        search_seed=None if spec.search is None else seed_of(spec), compared_by=compared_by(spec),
-    )  # fmt: skip
+        events.Session(
+            session=number,
+            fleet=fleet.__version__,
+            versions=versions,
+            host=rank.cluster.places[0].host,
+            spec_hash=spec_hash(spec),
+            policy=policy.name,
+            policy_parameters=dict(spec.policy.parameters),
+            rehearsal=events.Rehearsal(rehearsal.time_scale) if rehearsal else None,
+            name=spec.name,
+            reduce=ready.options.reduce,
+            search_seed=None if spec.search is None else seed_of(spec),
+            compared_by=compared_by(spec),
+        )
+    )
 
 
 def _settle_bests(rank: Rank, books: Books) -> None:
@@ -111,14 +138,13 @@ def _write_found(books: Books) -> None:
     for name, found in books.found.items():
         if found.ended:
             books.keeper.record(
-                "done", round=None, job=name, devices=[], epoch=found.epoch, why=found.ended, metrics=found.metrics,
-                checkpoint=found.path,
-            )  # fmt: skip
+                events.Done(job=name, epoch=found.epoch, why=found.ended, metrics=found.metrics, checkpoint=found.path)
+            )
     for name, found in books.found.items():
         if found.rejected and found.path is None:
             damage = "; ".join(map(str, found.rejected))
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
-            books.keeper.journal.write("warning", text=text, job=name)
+            books.keeper.journal.write(events.Warned(text=text, job=name))
 
 
 def _warnings(ready: Ready) -> Iterator[str]:

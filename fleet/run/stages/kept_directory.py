@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from fleet.coordination.errors import CannotGoOnError
+from fleet.journal.directory import DirectoryHeldError, RunDirectory
+from fleet.journal.lock import BEAT_SECONDS
 from fleet.machine.launch.exit_codes import LOST
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.wire import Wire
-from fleet.run_directory.directory import DirectoryHeldError, RunDirectory
-from fleet.run_directory.lock import BEAT_SECONDS
 
 _END_SECONDS = 10.0
 

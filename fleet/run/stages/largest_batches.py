@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from fleet.coordination.protocol import SetBatch
+from fleet.journal import events
 from fleet.profiling.sizing import size_of
 from fleet.run.batch_bounds import BatchBound, BatchBounds
 from fleet.run.input_checks import rooms_of
@@ -42,7 +43,7 @@ def choose_batches(opened: Opened) -> bool:
             bound = _bound(opened, job)
             if bound is not None:
                 _choose(opened, job, bound.size, bound.limit, {})
-    opened.books.keeper.note("charged", to="profiling", seconds=perf_counter() - begin)
+    opened.books.keeper.note(opened.books.ledger.charged, "profiling", perf_counter() - begin)
     write_chosen(opened.output.directory, opened.rank.runtime)
     opened.write_ensemble()
     return not any(_is_open(opened, job) for job in opened.rank.runtime.spec.jobs)
@@ -93,7 +94,7 @@ def _settle(opened: Opened, job: Job, results: Iterable[MeasurementResult], boun
 def _choose(opened: Opened, job: Job, size: int, limit: str, by_kind: dict[str, int]) -> None:
     """Let everybody know the job's batch, the journal first."""
     rank, keeper = opened.rank, opened.books.keeper
-    keeper.record("batch", job=job.name, batch=size * job.virtual_workers, limit=limit, fits=by_kind)
+    keeper.record(events.Batch(job=job.name, batch=size * job.virtual_workers, limit=limit, fits=by_kind))
     news = SetBatch(job.name, size)
     rank.runtime = batch_set(rank.runtime, news)
     opened.wire.to_trainers(news)
@@ -106,4 +107,4 @@ def _choose(opened: Opened, job: Job, size: int, limit: str, by_kind: dict[str, 
 def _fail(opened: Opened, job: str, error: str, traceback: str) -> None:
     keeper = opened.books.keeper
     epoch = keeper.ledger.jobs[job].epoch
-    keeper.record("failed", round=None, job=job, devices=[], epoch=epoch, error=error, traceback=traceback)
+    keeper.record(events.Failed(job=job, epoch=epoch, error=error, traceback=traceback))

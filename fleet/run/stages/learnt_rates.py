@@ -6,9 +6,9 @@ import platform
 from collections.abc import Collection
 from datetime import datetime, timezone
 
+from fleet.journal.directory import RunDirectory
+from fleet.journal.profile import RateProfile
 from fleet.run.stages.opened import Opened
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.profile import RateProfile
 
 
 def keep_learnt(opened: Opened, guessed: Collection[str]) -> None:

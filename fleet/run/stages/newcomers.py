@@ -10,6 +10,8 @@ from pathlib import Path
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
+from fleet.journal import events
+from fleet.journal.added_jobs import AddedJobs, JobMapping
 from fleet.profiling.sizing import Size
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import minimum_problem, rooms_of, service_problem
@@ -21,7 +23,6 @@ from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
 from fleet.run.stages.guessing import guess
 from fleet.run.stages.opened import Opened
-from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
@@ -85,7 +86,7 @@ class Newcomers:
             except Exception as error:  # whatever a newcomer's code does, the run goes on
                 why = _why(error)
                 self._offers.refuse(name, why)
-                self._journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
+                self._journal.write(events.Warned(text=f"{name} was offered and not taken in: {why}"))
             else:
                 self._take_in(newcomer)
 
@@ -150,7 +151,7 @@ class Newcomers:
         self._sizes[job.name] = new.size
         self._fitting.joined(job.name, new.size, job.virtual_workers)
         self._opened.wire.to_trainers(AddJob(mapping))
-        self._opened.books.keeper.note("added", record=new.record)
+        self._opened.books.keeper.note(self._ledger.added, new.record)
         self._note_code(new)
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, self._rank.cluster)
         if new.curves:

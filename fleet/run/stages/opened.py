@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
+from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.stop_wishes import StopWishes
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
 from fleet.run.search.halted import Halted
@@ -19,8 +21,6 @@ from fleet.run.stages.output import Output
 from fleet.run.stages.ready import Ready
 from fleet.run.walltime import Walltime
 from fleet.run.wire import Wire
-from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.stop_wishes import StopWishes
 from fleet.scheduling.policies import Policy, policy
 from trainers.state.best_checkpoint import best_file
 
@@ -81,8 +81,8 @@ class Opened:
             told["status"] = "stopped" if told["status"] == "paused" else told["status"]
         for job, best in self.books.ledger.bests.items():
             if best is not None:
-                path = best_file(self.output.directory.checkpoints(job), best["epoch"])
-                summary["jobs"][job]["best"] = {**best, "path": str(path)}
+                path = best_file(self.output.directory.checkpoints(job), best.epoch)
+                summary["jobs"][job]["best"] = {**asdict(best), "path": str(path)}
         return summary
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from fleet.journal.directory import RunDirectory
+from fleet.journal.journal import Journal
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.run.console import rank_console
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import Journal
 from fleet.search.columns import TrialColumns
 from fleet.spec import SearchSpec
 
@@ -33,5 +33,5 @@ def output_to(directory: RunDirectory, jobs: int, search: SearchSpec | None = No
         closing(Tracking(directory.path, trials=None if search is None else TrialColumns.of(search))) as tracking,
     ):
         journal.listen(view.event)
-        journal.listen(tracking.event)
+        journal.listen(tracking.take)
         yield Output(directory, journal, view)

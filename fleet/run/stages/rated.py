@@ -10,6 +10,9 @@ from time import perf_counter
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
+from fleet.journal import events
+from fleet.journal.directory import RunDirectory
+from fleet.journal.profile import RateProfile
 from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, RatesByJob, executors_of
 from fleet.run.measuring.batch_ends import BatchEnds
@@ -24,8 +27,6 @@ from fleet.run.stages.guessing import guessed_curves, measured_first, waits_for_
 from fleet.run.stages.learnt_rates import add_to_profile
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.torn_data import data_in_use
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import most_executors, weighs_data_path
 
@@ -59,12 +60,12 @@ def rate_jobs(opened: Opened) -> Rated:
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     together = ExecutorRates(profiler, keeper, partial(_together, opened), _most_executors(opened))
-    keeper.note("rating", begins=True)
+    keeper.note(keeper.ledger.rating, begins=True)
     with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
         together.rate()
-    keeper.note("rating", begins=False)
+    keeper.note(keeper.ledger.rating, begins=False)
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
@@ -73,7 +74,7 @@ def rate_jobs(opened: Opened) -> Rated:
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, opened), opened.output.directory, opened.ready.options)
-    keeper.note("charged", to="profiling", seconds=perf_counter() - begin)
+    keeper.note(keeper.ledger.charged, "profiling", perf_counter() - begin)
     return Rated(opened, rating.guessed)
 
 
@@ -93,7 +94,7 @@ def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> Rates
                 if job.name in rates
             }
             if curves:
-                opened.books.keeper.note("rehearses", job=job.name, curves=curves)
+                opened.books.keeper.note(ledger.rehearses, job.name, curves)
     return {kind: {job: rates for job, rates in known.items() if job in first} for kind, known in files.items()}
 
 
@@ -108,9 +109,10 @@ def _foretell_preprocessors(opened: Opened) -> None:
     streams = {job.name: job.stream for job in known}
     wanted = demand(single, streams, keeper.ledger.cluster.size, opened.policy.shares_streams)
     keeper.record(
-        "preprocessors", counts=dict(path.together), of_data=dict(path.of_data), demand=wanted,
-        chosen=path.needed(wanted),
-    )  # fmt: skip
+        events.Preprocessors(
+            counts=dict(path.together), of_data=dict(path.of_data), demand=wanted, chosen=path.needed(wanted)
+        )
+    )
 
 
 @contextmanager
@@ -122,9 +124,10 @@ def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
         stuck = "".join(stuck_ranks(rank.directory.stacks).values())
         for name in error.jobs:
             keeper.record(
-                "failed", round=None, job=name, devices=[], epoch=keeper.ledger.jobs[name].epoch, error=str(error),
-                traceback=stuck, cost_ranks=True,
-            )  # fmt: skip
+                events.Failed(
+                    job=name, epoch=keeper.ledger.jobs[name].epoch, error=str(error), traceback=stuck, cost_ranks=True
+                )
+            )
         raise
 
 
@@ -142,9 +145,14 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
         left = result.failure
         assert left is not None
         keeper.record(
-            "failed", round=None, job=name, devices=result.devices, epoch=keeper.ledger.jobs[name].epoch,
-            error=left.error, traceback=left.traceback,
-        )  # fmt: skip
+            events.Failed(
+                job=name,
+                devices=result.devices,
+                epoch=keeper.ledger.jobs[name].epoch,
+                error=left.error,
+                traceback=left.traceback,
+            )
+        )
 
 
 def _measured(rating: Rating, ends: BatchEnds, together: ExecutorRates, opened: Opened) -> RateProfile:

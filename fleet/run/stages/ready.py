@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.extensions import write_extensions
 from fleet.machine.standard_error import tell
 from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
@@ -18,9 +21,6 @@ from fleet.run.ranks.watchdog import forget_stacks
 from fleet.run.same_spec import keep_to_spec
 from fleet.run.search.trials import take_first_trial
 from fleet.run.stages.kept_directory import OvertakenError
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.extensions import write_extensions
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing, ReadEnergy
+from fleet.journal import events
+from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.work_note import Death, take_deaths
 from fleet.report.status.snapshot import Snapshots
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import LaneBook, ring_plan
@@ -32,8 +35,6 @@ from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
-from fleet.run_directory.stop_wishes import StopWishes
-from fleet.run_directory.work_note import Death, take_deaths
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
@@ -77,7 +78,7 @@ class Running(Outside):
         if opened.searching is not None:
             opened.searching.settle(self.executor.save_held)
         samples = self.executor.count_samples()
-        opened.books.keeper.record("samples", read=samples.read, laid=samples.laid, made=samples.made)
+        opened.books.keeper.record(events.Samples(read=samples.read, laid=samples.laid, made=samples.made))
         with suppress(OSError):  # the journal has them, too
             keep_learnt(opened, self.guessed)
 

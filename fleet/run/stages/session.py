@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.journal import events
 from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import checking
 from fleet.report.costs import run_costs
@@ -72,7 +73,7 @@ def _end(opened: Opened) -> int:
     together = voted(opened, output.journal.seconds())
     seconds = output.journal.seconds()
     output.journal.write(
-        "ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds, ensemble=together
+        events.Ended(status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds, ensemble=together)
     )
     opened.save(status, **_costs(opened), **({"ensemble": together} if together else {}))
     output.view.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fleet.coordination.errors import FailedJobsError, TornDataError
+from fleet.journal import events
 from fleet.run.stages.opened import Opened
 from fleet.spec.data_keys import data_key
 from preprocess import CorruptLimitError
@@ -39,7 +40,13 @@ def readers_fail(opened: Opened) -> Iterator[None]:
         lines = error.lines if isinstance(error, TornDataError) else ""
         for name in readers:
             opened.books.keeper.record(
-                "failed", round=None, job=name, devices=list(ledger.running.get(name, ())),
-                epoch=ledger.jobs[name].epoch, error=str(error), traceback=lines, cost_ranks=True,
-            )  # fmt: skip
+                events.Failed(
+                    job=name,
+                    devices=ledger.running.get(name, ()),
+                    epoch=ledger.jobs[name].epoch,
+                    error=str(error),
+                    traceback=lines,
+                    cost_ranks=True,
+                )
+            )
         raise FailedJobsError(str(error), *readers) from error

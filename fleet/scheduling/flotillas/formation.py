@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ def form_flotilla(
     devices: int,
     delta: float | str,
     literal: bool = False,
-    others: Sequence[JobState] = (),
+    others: Iterable[JobState] = (),
 ) -> dict[str, int]:
     """Algorithm 2: choose jobs that keep the pace of the fastest, and balance the devices between them.
 
@@ -76,7 +76,7 @@ class _Paces:
 
     @classmethod
     def of(
-        cls, candidates: Sequence[JobState], choices: CandidateRates, others: Sequence[JobState], literal: bool
+        cls, candidates: Sequence[JobState], choices: CandidateRates, others: Iterable[JobState], literal: bool
     ) -> _Paces:
         """One for each data set; for all jobs together if they have one, or the algorithm is as printed."""
         data = ["" if literal else job.data for job in candidates]

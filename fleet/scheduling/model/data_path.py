@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,13 @@ class DataPath:
             raise ValueError(f"preprocessors were measured as {dict(self.together)}; their numbers begin at 1")
 
     @classmethod
-    def of(cls, event: Mapping[str, Any]) -> DataPath | None:
-        """What an event `preprocessors` of a journal tells; None: nothing was measured."""
-        counts, of_data, of_new = (_rates(event.get(key)) for key in ("counts", "of_data", "of_new"))
-        return cls({int(count): rate for count, rate in counts.items()}, of_data, of_new) if counts else None
+    def of(
+        cls, counts: Mapping[int, float], of_data: Mapping[str, float], of_new: Mapping[str, float]
+    ) -> DataPath | None:
+        """What was measured of preprocessors; None: nothing was."""
+        known = {count: rate for count, rate in counts.items() if rate > 0}
+        later, first = ({data: rate for data, rate in each.items() if rate > 0} for each in (of_data, of_new))
+        return cls(known, later, first) if known else None
 
     @property
     def most(self) -> int:
@@ -103,11 +105,6 @@ class DataPath:
             return None
         later = self.of_data[data]
         return Feed(data, min(self.of_new.get(data, later), later), later, passing)
-
-
-def _rates(values: Mapping[Any, float] | None) -> dict[str, float]:
-    """Those that were measured, by name."""
-    return {str(name): float(rate) for name, rate in (values or {}).items() if rate > 0}
 
 
 def demand_of(streams: Iterable[tuple[object, float]]) -> float:

@@ -42,10 +42,10 @@ class Local(UsualPolicy):
     def plan(self, state: State) -> Plan:
         """Waiting ones on the free devices, while the running jobs go on."""
         placed: dict[str, tuple[int, ...]] = {}
-        free, waiting = state.free, state.waiting
-        running = [state.by_name[name] for name in state.staying] if free and waiting else []
+        free, waiting, jobs = state.free, state.waiting, state.by_name
+        staying = state.staying if state.unavailable else state.running
         while free and waiting:  # again where a flotilla leaves devices idle rather than take a job that slows it down
-            flotilla = form_flotilla(waiting, len(free), self.delta, self.literal, running)
+            flotilla = form_flotilla(waiting, len(free), self.delta, self.literal, map(jobs.__getitem__, staying))
             found = place(flotilla, state.cluster, free)
             placed |= found
             taken = {device for devices in found.values() for device in devices}

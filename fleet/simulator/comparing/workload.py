@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fleet.run_directory.journal import read_journal
+from fleet.journal import events
+from fleet.journal.journal import read_journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.comparing.settings import number, read_settings
@@ -150,12 +151,12 @@ def costs_of_run(run: Path) -> Costs:
     first: dict[str, float] = {}
     later: list[float] = []
     for event in read_journal(run / JOURNAL if run.is_dir() else run):
-        if event["event"] != "formed":
+        if not isinstance(event, events.Formed):
             continue
-        if event["job"] in first:
-            later.append(float(event["seconds"]))
+        if event.job in first:
+            later.append(event.seconds)
         else:
-            first[event["job"]] = float(event["seconds"])
+            first[event.job] = event.seconds
     start = median(first.values()) if first else 0.0
     return Costs(start, median(later) if later else start)
 
@@ -184,11 +185,10 @@ def cluster_of_run(run: Path) -> Cluster:
     if not journal.is_file():
         raise TraceError.of(run, f"there is no run: {JOURNAL} is missing", "name the --out of a `fleet run`")
     for event in read_journal(journal):
-        if event["event"] == "cluster":
-            counts = [int(count) for count in event["devices_per_node"]]
-            if min(counts, default=0) < 0 or not any(counts):
+        if isinstance(event, events.Cluster):
+            if not event.size:
                 break
-            return Cluster(tuple(count for count in counts if count))
+            return Cluster(tuple(count for count in event.devices_per_node if count))
     raise TraceError.of(journal, "it does not say on which nodes the run trained", "name them with --cluster")
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.journal.events import Cluster, Done, Epoch, Failed, Observer, Paused, Session, Started, Stopped
+from fleet.journal.journal import read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.search.journalled import Journalled, JournalledTrial, journalled
 from fleet.search.of_run import section_of
@@ -126,10 +126,10 @@ def read_search(run: Path) -> RecordedSearch:
         TraceError: it holds none that has begun, or one of which other rules cannot be played.
     """
     journal = run / JOURNAL
-    lines = list(read_journal(journal))
-    if not lines:
+    events = list(read_journal(journal))
+    if not events:
         raise TraceError.of(run, f"there is no run: {JOURNAL} is missing or empty", "name the --out of a `fleet run`")
-    told = journalled(lines)
+    told = journalled(events)
     try:
         kept = read_json(run / "spec.json")
         section = section_of(kept, told)
@@ -139,49 +139,65 @@ def read_search(run: Path) -> RecordedSearch:
         raise TraceError.of(run, "this run has no search that has begun", "simulate its jobs: fleet simulate --run")
     trace = read_run(journal)
     jobs = {job.name: job for job in trace.jobs}
-    curves = {**trace.curves, **_trained(lines, jobs)}
-    session: JournalLine = next((line for line in reversed(lines) if line["event"] == "session"), {})
-    used = str(session.get("policy") or "flotilla"), dict(session.get("policy_parameters") or {})
-    seed = session.get("search_seed") if section.seed is None else section.seed
-    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used, _overhead(lines), seed)
+    epochs = _Epochs(jobs)
+    for event in events:
+        epochs.take(event)
+    session = next((event for event in reversed(events) if isinstance(event, Session)), Session())
+    used = session.policy or "flotilla", dict(session.policy_parameters)
+    seed = session.search_seed if section.seed is None else section.seed
+    curves = {**trace.curves, **epochs.curves()}
+    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used, epochs.overhead(), seed)
 
 
-def _trained(lines: Iterable[JournalLine], jobs: Mapping[str, TraceJob]) -> dict[str, RateCurve]:
-    """Rates of whole epochs, waits and evaluation included; these tell more than what was measured before."""
-    seconds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    per_node = 1
-    for line in lines:
-        if line["event"] == "cluster":
-            per_node = max([int(count) for count in line["devices_per_node"]], default=1)
-        elif line["event"] == "epoch" and line["job"] in jobs and line.get("devices"):
-            took = float(line.get("seconds") or math.nan)
-            if math.isfinite(took) and took > 0:
-                seconds[line["job"]][len(line["devices"])].append(took)
-    return {
-        job: RateCurve(
-            {count: epoch_samples(jobs[job]) / fmean(took) for count, took in sorted(measured.items())},
-            per_node,
-            workers=jobs[job].workers,
-        )
-        for job, measured in seconds.items()
-    }
+class _Epochs(Observer):
+    """What epochs took, and groups beside them."""
 
+    def __init__(self, jobs: Mapping[str, TraceJob]) -> None:
+        self._jobs, self._per_node = jobs, 1
+        self._seconds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._begun: dict[str, float] = {}  # job -> when its devices were its own, plus its epochs since
+        self._lost: list[float] = []
 
-def _overhead(lines: Iterable[JournalLine]) -> float:
-    """The median time that groups held their devices beyond their epochs, of those that ended with an epoch."""
-    begun: dict[str, float] = {}  # job -> when its devices were its own, plus its epochs since
-    lost: list[float] = []
-    for line in lines:
-        kind, job = line["event"], str(line.get("job"))
-        if kind == "started":
-            begun[job] = float(line["t"]) - float(line.get("seconds") or 0.0)
-        elif kind == "epoch" and job in begun:
-            begun[job] += float(line.get("seconds") or 0.0)
-        elif kind in ("paused", "done") and job in begun:
-            lost.append(max(0.0, float(line["t"]) - begun.pop(job)))
-        elif kind in ("stopped", "failed", "session"):
-            begun.pop(job, None)
-    return median(lost) if lost else 0.0
+    def curves(self) -> dict[str, RateCurve]:
+        """Rates of whole epochs, waits and evaluation included; these tell more than what was measured before."""
+        return {
+            job: RateCurve(
+                {count: epoch_samples(self._jobs[job]) / fmean(took) for count, took in sorted(measured.items())},
+                self._per_node,
+                workers=self._jobs[job].workers,
+            )
+            for job, measured in self._seconds.items()
+        }
+
+    def overhead(self) -> float:
+        """The median time that groups held their devices beyond their epochs, of those that ended with an epoch."""
+        return median(self._lost) if self._lost else 0.0
+
+    def on_session(self, event: Session) -> None:
+        self._begun.clear()
+
+    def on_cluster(self, event: Cluster) -> None:
+        self._per_node = max(event.devices_per_node, default=1)
+
+    def on_started(self, event: Started) -> None:
+        self._begun[event.job] = event.t - event.seconds
+
+    def on_epoch(self, event: Epoch) -> None:
+        if event.job in self._jobs and event.seconds > 0:
+            self._seconds[event.job][len(event.devices)].append(event.seconds)
+        if event.job in self._begun:
+            self._begun[event.job] += event.seconds
+
+    def on_done(self, event: Done | Paused) -> None:
+        if event.job in self._begun:
+            self._lost.append(max(0.0, event.t - self._begun.pop(event.job)))
+
+    on_paused = on_done
+
+    def on_stopped(self, event: Stopped | Failed) -> None:
+        self._begun.pop(event.job, None)
+
+    on_failed = on_stopped
 
 
 def epoch_samples(job: TraceJob) -> float:

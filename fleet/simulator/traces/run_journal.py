@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
 
-from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.journal import events
+from fleet.journal.journal import read_journal
 from fleet.scheduling.model.data_path import DataPath, Feed
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
@@ -36,13 +36,14 @@ def read_run(path: Path) -> Trace:
     """
     journal = path / JOURNAL if path.is_dir() else path
     run = _Run()
-    for event in _lines(journal):
-        try:
-            run.read(event)
-        except (KeyError, TypeError, ValueError) as error:
-            kind = event.get("event")
-            rule = f"an event {kind!r} of it cannot be understood: {type(error).__name__}: {error}"
-            raise TraceError.of(journal, rule, "name the journal of a run that this version of fleet wrote") from error
+    try:
+        for event in read_journal(journal):
+            run.take(event)
+    except OSError as error:
+        raise TraceError.of(journal, f"it cannot be read: {error.strerror}", "name the directory of a run") from error
+    except ValueError as error:
+        mend = "name the journal of a run that this version of fleet wrote"
+        raise TraceError.of(journal, f"it cannot be understood: {error}", mend) from error
     if not run.jobs:
         there = "there is no job in it" if journal.is_file() else "there is no such file"
         raise TraceError.of(journal, there, f"name the directory of a run: it holds {JOURNAL}")
@@ -61,13 +62,6 @@ def read_run(path: Path) -> Trace:
     return trace.with_losses(losses).with_feeds(feeds)
 
 
-def _lines(journal: Path) -> Iterator[JournalLine]:
-    try:
-        yield from read_journal(journal)
-    except OSError as error:
-        raise TraceError.of(journal, f"it cannot be read: {error.strerror}", "name the directory of a run") from error
-
-
 @dataclass
 class _Job:
     """What the journal says of one network."""
@@ -82,7 +76,7 @@ class _Job:
     due: float | None
     priority: int
     minimum: int
-    service: Mapping[str, float]
+    service: events.ServiceLevel | None
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
     steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
@@ -121,8 +115,8 @@ class _Job:
             stream=self.stream,
             deadline=None if self.due is None else max(self.arrival, self.due),
             priority=self.priority,
-            service_devices=self.service.get("devices"),
-            service_window=self.service.get("window"),
+            service_devices=None if self.service is None else self.service.devices,
+            service_window=None if self.service is None else self.service.window,
             outcome=self.outcome,
         )
 
@@ -133,7 +127,7 @@ class _Job:
 
 
 @dataclass
-class _Run:
+class _Run(events.Observer):
     jobs: dict[str, _Job] = field(default_factory=dict)
     per_node: int = 1
     planned: bool = False
@@ -147,64 +141,66 @@ class _Run:
         """Samples/s that preprocessors make of a data set; infinite: nobody knows."""
         return math.inf if self.data_path is None else self.data_path.feeds(data)
 
-    def read(self, event: JournalLine) -> None:
-        """Take one event."""
-        kind = event["event"]
-        if kind == "cluster":
-            self.per_node = max((int(count) for count in event["devices_per_node"]), default=1)
-        elif kind == "planned":
-            self.planned = True
-        elif kind == "preprocessors":
-            self.data_path = DataPath.of(event)
-        elif kind == "job":
-            self._announce(event)
-        elif kind in ("batch", "rates", "epoch", "done", "pruned", "failed") and event["job"] in self.jobs:
-            self._learn(kind, self.jobs[event["job"]], event)
+    def on_cluster(self, event: events.Cluster) -> None:
+        self.per_node = max(event.devices_per_node, default=1)
 
-    def _announce(self, event: JournalLine) -> None:
+    def on_planned(self, event: events.Planned) -> None:
+        self.planned = True
+
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self.data_path = DataPath.of(event.counts, event.of_data, event.of_new)
+
+    def on_job(self, event: events.Job) -> None:
         """A job is announced by every session; the first tells when it arrived."""
-        if event["job"] not in self.jobs:
-            samples, allowed = event.get("samples"), event.get("max_epochs")
-            arrival = float(event["t"]) if self.planned else float(event.get("arrival") or 0.0)
-            self.jobs[str(event["job"])] = _Job(
+        if event.batch_size is None or event.virtual_workers is None:
+            raise ValueError(f"job {event.job} has no batch_size or no virtual_workers")
+        if event.job not in self.jobs:
+            arrival = event.t if self.planned else event.arrival or 0.0
+            self.jobs[event.job] = _Job(
                 arrival=arrival,
-                samples=None if samples is None else int(samples),
-                batch=int(event["batch_size"]),
-                workers=int(event["virtual_workers"]),
-                allowed=None if allowed is None else int(allowed),
-                stream=_stream(event) if event.get("data") else "",
-                data=str(event.get("data") or ""),
+                samples=event.samples,
+                batch=event.batch_size,
+                workers=event.virtual_workers,
+                allowed=event.max_epochs,
+                stream=_stream(event) if event.data else "",
+                data=event.data or "",
                 due=_due(event, arrival),
-                priority=int(event.get("priority") or 0),
-                minimum=int(event.get("minimum_devices") or 1),
-                service=event.get("service_level") or {},
+                priority=event.priority or 0,
+                minimum=event.minimum_devices or 1,
+                service=event.service_level,
             )
 
-    @staticmethod
-    def _learn(kind: str, job: _Job, event: JournalLine) -> None:
-        if kind == "rates":
-            job.measured = {int(count): float(rate) for count, rate in event["measured"].items()}
-        elif kind == "batch":
-            job.batch = int(event["batch"]) // job.workers
-        elif kind == "epoch":
-            job.counts[int(event["epoch"])] = len(event["devices"])
-            job.steps[int(event["epoch"])] = int(event.get("step") or 0)
-            job.losses[int(event["epoch"])] = float(event.get("metrics", {}).get("loss", math.nan))
-        else:
-            job.outcome = kind
+    def on_rates(self, event: events.Rates) -> None:
+        if event.job in self.jobs:
+            self.jobs[event.job].measured = dict(event.measured)
+
+    def on_batch(self, event: events.Batch) -> None:
+        if event.job in self.jobs:
+            self.jobs[event.job].batch = event.batch // self.jobs[event.job].workers
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        if event.job in self.jobs:
+            job, epoch = self.jobs[event.job], event.epoch
+            job.counts[epoch], job.steps[epoch] = len(event.devices), event.step
+            job.losses[epoch] = event.metrics.get("loss", math.nan)
+
+    def on_done(self, event: events.Done | events.Pruned | events.Failed) -> None:
+        if event.job in self.jobs:
+            self.jobs[event.job].outcome = event.event
+
+    on_pruned = on_failed = on_done
 
 
-def _stream(event: JournalLine) -> str:
+def _stream(event: events.Job) -> str:
     """Whose samples a job reads; journals of before seeds could be apart tell one seed."""
-    return f"{event['data']}/{event.get('order_seed', event.get('seed', 0))}"
+    return f"{event.data}/{event.seed or 0 if event.order_seed is None else event.order_seed}"
 
 
-def _due(event: JournalLine, arrival: float) -> float | None:
+def _due(event: events.Job, arrival: float) -> float | None:
     """When a job should be done; older runs said only how long after its arrival."""
-    due, deadline = event.get("due"), event.get("deadline")
-    if due is None and deadline is not None:
-        return arrival + float(deadline)
-    return None if due is None else float(due)
+    if event.due is None and isinstance(event.deadline, (int, float)):
+        return arrival + event.deadline
+    return event.due
 
 
 def _left_out(run: _Run, jobs: list[TraceJob]) -> list[str]:

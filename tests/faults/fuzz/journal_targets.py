@@ -17,20 +17,22 @@ from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import MESSAGES
 from fleet.coordination.run_summary import run_summary
+from fleet.journal import events
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.journal import Journal, read_journal
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
 from fleet.report.page import render
 from fleet.report.tracking import Tracking
 from fleet.run.skipped_samples import SkippedBook
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import Cluster
 from fleet.simulator.traces import TraceError, read_trace
 from tests.faults.fuzz.targets import Target
 from tests.faults.fuzz.text_targets import constant
+from tests.journals import as_event
 from tests.report.conftest import SimulatedRun
 
 OLD_RUNS = Path(__file__).parents[2] / "run" / "old_runs"
@@ -56,14 +58,12 @@ def _journals(folder: Path) -> Iterator[bytes]:
         lines = (OLD_RUNS / name / "stopped" / "journal.jsonl").read_bytes().split(b"\n")
         yield b"\n".join(_first_of_each(lines))
     journal = Journal(folder / "made.jsonl")
-    for event in SimulatedRun(jobs=2, epochs=2, failing=(1,)).run():
-        journal.write(
-            event["event"], **{key: value for key, value in event.items() if key not in ("t", "unix", "event")}
-        )
-    journal.write("lost", ranks=[2], devices=[1], hosts=["h"])
-    journal.write("warning", text="w", job=None)
+    for line in SimulatedRun(jobs=2, epochs=2, failing=(1,)).run():
+        journal.write(as_event(line))
+    journal.write(events.RanksLost(ranks=(2,), devices=(1,), hosts=("h",)))
+    journal.write(events.Warned(text="w"))
     journal.write(
-        "skipped", data="digits", kind="train", sample=3, substitute=4, epoch=0, stage="source", reason="r", rank=0
+        events.Skipped(data="digits", kind="train", sample=3, substitute=4, epoch=0, stage="source", reason="r", rank=0)
     )
     journal.close()
     yield (folder / "made.jsonl").read_bytes()
@@ -96,21 +96,21 @@ def _report(content: bytes, folder: Path) -> Any:
     view, tracking = PlainView(Console(file=io.StringIO())), Tracking(folder, tensorboard=False)
     for event in read_journal(path):
         view.event(event)
-        tracking.event(event)
+        tracking.take(event)
     return len(page)
 
 
 def _resume(content: bytes, folder: Path) -> Any:
     """All that a later session takes from it."""
     path = _put(content, folder)
-    names = {str(event.get("job")) for event in read_journal(path)}
+    names = {str(getattr(event, "job", None)) for event in read_journal(path)}
     jobs = [JobState(name, UNRATED, 2, batch=10, remaining=300, epoch=100) for name in sorted(names)]
     ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", None) for job in jobs], seed=0)
     recall(ledger, read_journal(path))
     journal = Journal(path)
     book = SkippedBook(journal, {"digits": 9}, read_journal(path))
     orders = [MESSAGES.decode(MESSAGES.encode(order)) for order in book.orders()]
-    journal.write("session", session=ledger.sessions)
+    journal.write(events.Session(session=ledger.sessions))
     journal.close()
     directory = RunDirectory(folder)
     directory.write_run_json(run_summary(ledger, ledger.status, "flotilla", 1.0))

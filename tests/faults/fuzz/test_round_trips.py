@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 import fleet
 import preprocess
 import trainers
-from fleet.run_directory import line_checks
-from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.journal import DAMAGED, Journal, JournalError, read_journal
-from fleet.run_directory.profile import ProfileError, RateProfile
+from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.events import KINDS, Event, Stopping, _form, parse
+from fleet.journal.journal import Journal, JournalError, as_json, read_journal
+from fleet.journal.profile import ProfileError, RateProfile
 from preprocess.sharing.message_codec import MessageCodec, MessageError
 from tests.docs.support.journals import in_code
 from tests.faults.fuzz.odd_values import NUMBERS, TEXTS, TREES, of_type, plain, same
@@ -63,18 +63,17 @@ def codecs() -> dict[str, MessageCodec[Any]]:
 
 
 CODECS = codecs()
-KINDS = [(codec, kind) for codec in CODECS.values() for kind in codec.kinds]
-EVENTS = in_code()
+MESSAGES = [(codec, kind) for codec in CODECS.values() for kind in codec.kinds]
 
 
 def test_no_message_is_forgotten() -> None:
-    assert len(CODECS) >= 2 and len(KINDS) >= 38
+    assert len(CODECS) >= 2 and len(MESSAGES) >= 38
     for module, codec in CODECS.items():
         own = [kind for kind in vars(sys.modules[module]).values() if dataclasses.is_dataclass(kind)]
         assert {kind for kind in own if kind.__module__ == module} <= set(codec.kinds)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("codec", "kind"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("codec", "kind"), MESSAGES, ids=lambda value: getattr(value, "__name__", ""))
 def test_messages(codec: MessageCodec[Any], kind: type) -> None:
     @TRIES
     @given(of_type(kind))
@@ -89,18 +88,18 @@ def test_messages(codec: MessageCodec[Any], kind: type) -> None:
     comes_back()
 
 
-def written(path: Path, event: str, keys: dict[str, Any]) -> list[dict[str, Any]]:
+def written(path: Path, event: Event) -> list[Event]:
     """What is read of a journal in which the event stands between two others."""
     path.unlink(missing_ok=True)
     journal = Journal(path)
-    journal.write("before")
+    journal.write(Stopping(jobs=("before",)))
     try:
-        journal.write(event, **keys)
+        journal.write(event)
     finally:
-        journal.write("after")
+        journal.write(Stopping(jobs=("after",)))
         journal.close()
         first, *between, last = read_journal(path)
-        assert (first["event"], last["event"]) == ("before", "after")
+        assert (as_json(first)["jobs"], as_json(last)["jobs"]) == (["before"], ["after"])
     return between
 
 
@@ -126,45 +125,48 @@ SHAPES: list[tuple[Any, st.SearchStrategy[Any]]] = [  # an example, and values l
 
 def fitting(event: str, key: str) -> st.SearchStrategy[Any]:
     """Values that a key of an event can have."""
-    shapes = [values for like, values in SHAPES if line_checks._holds(event, key, like)]
-    return st.one_of(shapes).filter(lambda value: line_checks._holds(event, key, plain(value)))
+
+    def fits(value: Any) -> bool:
+        try:
+            _form(KINDS[event]).readers[key](plain(value))
+        except ValueError:
+            return False
+        return True
+
+    return st.one_of([values for like, values in SHAPES if fits(like)]).filter(fits)
 
 
-def test_checks_of_lines_are_of_keys_that_there_are() -> None:
-    assert len(EVENTS) >= 20
-    assert set(line_checks._NEEDED) <= set(EVENTS)
-
-
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", KINDS)
 def test_events_of_the_journal(event: str, tmp_path: Path) -> None:
-    keys = sorted((EVENTS[event] | set(line_checks._NEEDED.get(event, "").split())) - {"t"})
+    keys = sorted(_form(KINDS[event]).readers.keys() - {"t", "unix"})
 
     @TRIES
     @given(st.fixed_dictionaries({key: fitting(event, key) for key in keys}))
     def comes_back(values: dict[str, Any]) -> None:
+        told = parse({"event": event, **plain(values)})
         try:
-            (line,) = written(tmp_path / "journal.jsonl", event, values)
+            (back,) = written(tmp_path / "journal.jsonl", told)
         except JournalError as error:
             assert str(error)
             return
-        assert same(values, {key: line[key] for key in values}), line
+        assert same(vars(told.at(back.t, back.unix)), vars(back))
 
     comes_back()
 
 
 @MORE
 @given(
-    st.sampled_from(sorted(EVENTS)),
-    st.dictionaries(st.sampled_from(sorted({k for e in EVENTS.values() for k in e})), TREES, max_size=4),
+    st.sampled_from(sorted(KINDS)),
+    st.dictionaries(st.sampled_from(sorted({key for each in in_code().values() for key in each})), TREES, max_size=4),
 )
-def test_any_keys_of_the_journal(tmp_path_factory: pytest.TempPathFactory, event: str, values: dict[str, Any]) -> None:
-    """A line that no reader could take is told, and costs nobody else anything."""
+def test_any_keys_of_the_journal(event: str, values: dict[str, Any]) -> None:
+    """A line that no reader could take is refused in a sentence."""
     try:
-        (line,) = written(tmp_path_factory.getbasetemp() / "journal.jsonl", event, values)
-    except JournalError as error:
+        told = parse({"event": event, **plain(values)})
+    except ValueError as error:
         assert str(error)
         return
-    assert DAMAGED in line or same(values, {key: line[key] for key in values})
+    assert told.event == event
 
 
 def changed(field: str, value: Any) -> trainers.Checkpoint:

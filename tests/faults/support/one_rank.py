@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fleet.coordination.protocol import MakeRing
+from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.signals import StopFlag
 from fleet.run.coordinator_rank import coordinate
@@ -30,7 +31,6 @@ from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import Runtime, facts_of
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
-from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec, importable
 from preprocess import Ring
 from preprocess.making import dataset

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.run_directory.journal import read_journal
 from tests.faults.support import one_rank
+from tests.journals import read_lines
 from tests.run.support.bits import difference
 from tests.run.support.ensembles import Ensemble
 from tests.run.support.processes import FLEET, Ended, run
@@ -90,7 +90,7 @@ def standing_of(out: Path) -> dict[str, Standing]:
 def acknowledged(out: Path) -> dict[str, Standing]:
     """How far each job had come that its run had told."""
     found: dict[str, Standing] = {}
-    for event in read_journal(out / "journal.jsonl"):
+    for event in read_lines(out / "journal.jsonl"):
         if event["event"] == "checkpoint":
             found[event["job"]] = max(found.get(event["job"], (0, 0)), (event["epoch"], event["step"]))
     return found
@@ -131,7 +131,7 @@ def all_done(out: Path, jobs: Iterable[str]) -> tuple[list[str], dict[str, str]]
 
 def trained_again(out: Path, known: Mapping[str, Standing]) -> list[str]:
     """What the last session of a run trained again though it was known to be on the disk."""
-    events = list(read_journal(out / "journal.jsonl"))
+    events = list(read_lines(out / "journal.jsonl"))
     last = max((number for number, event in enumerate(events) if event["event"] == "session"), default=0)
     begun = [event for event in events[last:] if event["event"] == "started" and event["job"] in known]
     return [

@@ -15,6 +15,7 @@ from fleet.run.search.recorded import recorded
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
 from fleet.spec import EnsembleSpec, load, results_mapping
+from tests.journals import as_events
 from tests.run.support.ensembles import Ensemble, RunFolder
 
 
@@ -28,7 +29,7 @@ def unknown(trial: int, values: Mapping[str, Any]) -> int:
 
 
 def test_a_journal_tells_all_of_a_search(spec: EnsembleSpec, on_one_device: RunFolder) -> None:
-    found = recorded(spec, unknown, on_one_device.journal)
+    found = recorded(spec, unknown, as_events(on_one_device.journal))
     assert found.search.is_over and found.search.digest() == on_one_device.summary["search"]["decisions"]
     assert found.written == len(on_one_device.events("search")) == len(found.search.decisions)
     stopped = {name for name, job in on_one_device.summary["jobs"].items() if job["status"] == "stopped"}
@@ -39,7 +40,7 @@ def test_what_was_not_written_in_time_is_decided_again(spec: EnsembleSpec, on_on
     lines = on_one_device.journal
     last = max(number for number, line in enumerate(lines) if line["event"] == "result")
     costs = {line["trial"]: line["cost"] for line in on_one_device.events("search") if line["kind"] == "start"}
-    found = recorded(spec, lambda trial, values: costs[trial], lines[: last + 1])
+    found = recorded(spec, lambda trial, values: costs[trial], as_events(lines[: last + 1]))
     assert found.written < len(found.search.decisions)
     assert found.search.digest() == on_one_device.summary["search"]["decisions"]
 
@@ -49,7 +50,7 @@ def test_another_decision_than_before_is_told(spec: EnsembleSpec, on_one_device:
     number = next(i for i, line in enumerate(lines) if line["event"] == "search" and line["kind"] == "resume")
     lines[number] = {**lines[number], "trial": lines[number]["trial"] + 1}
     with pytest.raises(BadInput, match="the search decides otherwise than the journal says, from decision"):
-        recorded(spec, unknown, lines)
+        recorded(spec, unknown, as_events(lines))
 
 
 def halving(spec: EnsembleSpec, **keys: float) -> EnsembleSpec:
@@ -65,7 +66,7 @@ def test_a_run_of_before_there_was_a_confidence_halves_as_it_did(
     kept, asked = results_mapping(halving(spec, **begun_with)), halving(spec)
     (tmp_path / "spec.json").write_text(json.dumps(kept))
     (tmp_path / "journal.jsonl").write_text("")
-    known, section = with_known_rule(asked, tmp_path), section_of(kept, journalled(on_one_device.journal))
+    known, section = with_known_rule(asked, tmp_path), section_of(kept, journalled(as_events(on_one_device.journal)))
     expected = 0.0 if begun_with else 0.99
     assert section is not None and known.search is not None
     assert known.search.stopping.confidence == section.stopping.confidence == expected

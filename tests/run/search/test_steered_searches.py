@@ -7,9 +7,10 @@ import shutil
 from typing import Any
 
 import fleet
+from fleet.journal.search_wishes import SearchWishes
 from fleet.run.search.recorded import recorded
-from fleet.run_directory.search_wishes import SearchWishes
 from fleet.spec import load
+from tests.journals import as_events
 from tests.run.search.test_recorded import unknown
 from tests.run.search.test_searching_runs import assert_same_search, decisions
 from tests.run.support.ensembles import Ensemble, RunFolder
@@ -22,7 +23,7 @@ def bounds(folder: RunFolder, key: str) -> list[Any]:
 
 def assert_found_again(searching: Ensemble, folder: RunFolder) -> None:
     """The journal alone tells all decisions."""
-    found = recorded(load(searching.spec), unknown, folder.journal)
+    found = recorded(load(searching.spec), unknown, as_events(folder.journal))
     assert found.search.digest() == folder.summary["search"]["decisions"] and found.search.is_over
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fleet.journal.events import Event
+
 Status = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -77,6 +79,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
-def unix_milliseconds(event: Mapping[str, Any] | None) -> int | None:
-    """When a line of the journal was written, milliseconds since 1970."""
-    return None if event is None or "unix" not in event else round(1000 * event["unix"])
+def unix_milliseconds(event: Event | None) -> int | None:
+    """When an event was written down, milliseconds since 1970; None: it does not say."""
+    return None if event is None or not event.unix else round(1000 * event.unix)

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fleet.journal.secrets import masked_uri
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.tracked.facts import Point, TrackedEnsemble, TrackedRun
-from fleet.run_directory.secrets import masked_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

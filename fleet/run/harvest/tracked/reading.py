@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
+from fleet.journal import events
+from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.directory import RunDirectory
+from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.extensions import read_extensions
+from fleet.journal.journal import as_json, read_journal
+from fleet.journal.near_runs import no_run
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.tracked.exports import exported_models
 from fleet.run.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, unix_milliseconds
-from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.extensions import read_extensions
-from fleet.run_directory.journal import JournalLine, read_journal
-from fleet.run_directory.near_runs import no_run
 from trainers import newest_file
 
 OVER = ("done", "failed", "stopped", "killed")
@@ -45,58 +46,60 @@ def read_tracked(directory: Path, exported: Sequence[Path] = ()) -> TrackedEnsem
         HarvestError: it holds no run, or one that has not begun.
     """
     standing = Look(directory).standing(whole=True)  # before the journal: so no end is told before what led to it
-    lines = list(read_journal(directory / "journal.jsonl"))
+    told = list(read_journal(directory / "journal.jsonl"))
     known = EnsembleFile.read(directory)
-    if standing is None or not lines or known is None:
+    if standing is None or not told or known is None:
         raise HarvestError(no_run(directory))
     files = RunDirectory(directory)
-    book = _Book.of(lines)
-    kept = kept_bests(directory, lines)
+    book = _Book(told[0], told[-1])
+    for event in told:
+        book.take(event)
+    kept = kept_bests(directory, told)
     models = exported_models((directory, *exported), str(known.spec["name"]))
     networks = (
         _network(spec, book, stands, _paths(files, spec["name"], kept, models), standing.state)
         for spec, stands in _with_standing(_jobs(directory, known), standing)
     )
-    identity = hashlib.blake2b(repr(sorted(lines[0].items())).encode(), digest_size=16).hexdigest()
+    identity = hashlib.blake2b(repr(sorted(as_json(told[0]).items())).encode(), digest_size=16).hexdigest()
     return TrackedEnsemble(
         identity, str(known.spec["name"]), standing.state, _ensemble(known, book, standing, directory), tuple(networks)
     )
 
 
 @dataclass
-class _Book:
-    """Lines of the journal by what is asked of them; of an epoch that was trained again, the last one."""
+class _Book(events.Observer):
+    """Events by what is asked of them; of an epoch that was trained again, the last one."""
 
-    first: JournalLine
-    last: JournalLine
-    epochs: dict[str, dict[int, JournalLine]] = field(default_factory=lambda: defaultdict(dict))
-    started: dict[str, JournalLine] = field(default_factory=dict)
-    ended: dict[str, JournalLine] = field(default_factory=dict)
-    done: list[JournalLine] = field(default_factory=list)
-    sessions: list[JournalLine] = field(default_factory=list)
-    session_ends: list[tuple[int, JournalLine]] = field(default_factory=list)
+    first: events.Event
+    last: events.Event
+    epochs: dict[str, dict[int, events.Epoch]] = field(default_factory=lambda: defaultdict(dict))
+    started: dict[str, events.Event] = field(default_factory=dict)
+    ended: dict[str, events.Event] = field(default_factory=dict)
+    done: list[events.Done] = field(default_factory=list)
+    sessions: list[events.Session] = field(default_factory=list)
+    session_ends: list[tuple[int, events.Ended]] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, lines: Sequence[JournalLine]) -> _Book:
-        book = cls(lines[0], lines[-1])
-        for line in lines:
-            book._take(line, line["event"])
-        return book
+    def on_epoch(self, event: events.Epoch) -> None:
+        self.epochs[event.job][event.epoch] = event
 
-    def _take(self, line: JournalLine, kind: str) -> None:
-        if kind == "epoch":
-            self.epochs[line["job"]][line["epoch"]] = line
-        elif kind == "started":
-            self.started.setdefault(line["job"], line)
-            self.ended.pop(line["job"], None)
-        elif kind in ("done", "failed", "halted", "pruned"):
-            self.ended[line["job"]] = line
-            if kind == "done":
-                self.done.append(line)
-        elif kind == "session":
-            self.sessions.append(line)
-        elif kind == "ended":
-            self.session_ends.append((len(self.sessions), line))
+    def on_started(self, event: events.Started) -> None:
+        self.started.setdefault(event.job, event)
+        self.ended.pop(event.job, None)
+
+    def on_done(self, event: events.Done) -> None:
+        self.ended[event.job] = event
+        self.done.append(event)
+
+    def on_failed(self, event: events.Failed | events.Halted | events.Pruned) -> None:
+        self.ended[event.job] = event
+
+    on_halted = on_pruned = on_failed
+
+    def on_session(self, event: events.Session) -> None:
+        self.sessions.append(event)
+
+    def on_ended(self, event: events.Ended) -> None:
+        self.session_ends.append((len(self.sessions), event))
 
 
 def _jobs(directory: Path, known: EnsembleFile) -> Iterator[Mapping[str, Any]]:
@@ -144,12 +147,12 @@ def _network(
     )
 
 
-def _points(epochs: Mapping[int, JournalLine]) -> Iterator[Point]:
+def _points(epochs: Mapping[int, events.Epoch]) -> Iterator[Point]:
     """Metrics of each epoch, with the rate and what else a curve may be drawn of, at the network's own step."""
-    for number, line in sorted(epochs.items()):
-        own = {"epoch": number, "rate": line.get("rate"), "learning_rate": line.get("learning_rate")}
-        values = {**own, "devices": len(line["devices"]), **line["metrics"]}
-        step, when = int(line.get("step") or number), unix_milliseconds(line) or 0
+    for number, event in sorted(epochs.items()):
+        own = {"epoch": number, "rate": event.rate, "learning_rate": event.learning_rate}
+        values = {**own, "devices": len(event.devices), **event.metrics}
+        step, when = event.step or number, unix_milliseconds(event) or 0
         yield from (Point(name, float(value), step, when) for name, value in values.items() if value is not None)
 
 
@@ -171,14 +174,14 @@ def _paths(files: RunDirectory, name: str, kept: Mapping[str, KeptBest], models:
 
 
 def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory: Path) -> TrackedRun:
-    session = book.sessions[-1] if book.sessions else {}
+    session = book.sessions[-1] if book.sessions else events.Session()
     spec = {key: known.spec.get(key) for key in ("seed", "policy", "determinism", "checkpoints", "resources")}
     tags = {
         "fleet.directory": str(directory.absolute()),
         "fleet.status": standing.state,
-        "fleet.version": str(session.get("fleet", "")),
-        "fleet.host": str(session.get("host", "")),
-        "fleet.spec_hash": str(session.get("spec_hash", "")),
+        "fleet.version": session.fleet,
+        "fleet.host": session.host,
+        "fleet.spec_hash": session.spec_hash,
         **{f"fleet.networks.{status}": str(count) for status, count in standing.counts.items()},
     }
     over = standing.state in OVER
@@ -197,12 +200,11 @@ def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory
 def _points_of_all(book: _Book) -> Iterator[Point]:
     """How many networks were done when; the figures of all together at each session's end, by the session's number."""
     done: set[str] = set()
-    for line in book.done:
-        if line["job"] not in done:
-            done.add(line["job"])
-            yield Point("networks_done", float(len(done)), len(done), unix_milliseconds(line) or 0)
-    for number, line in book.session_ends:
-        values = {f"ensemble.{name}": value for name, value in (line.get("ensemble") or {}).items()}
-        values["wall_seconds"] = line.get("wall_seconds")
-        when = unix_milliseconds(line) or 0
-        yield from (Point(name, float(value), number, when) for name, value in values.items() if value is not None)
+    for event in book.done:
+        if event.job not in done:
+            done.add(event.job)
+            yield Point("networks_done", float(len(done)), len(done), unix_milliseconds(event) or 0)
+    for number, ended in book.session_ends:
+        values = {f"ensemble.{name}": value for name, value in (ended.ensemble or {}).items()}
+        told, when = {**values, "wall_seconds": ended.wall_seconds}, unix_milliseconds(ended) or 0
+        yield from (Point(name, value, number, when) for name, value in told.items() if value is not None)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fleet.run_directory.lock import NAME, Holder
+from fleet.journal.lock import NAME, Holder
 from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, write_whole
 

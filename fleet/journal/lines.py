@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from fleet.run_directory.journal import MOST_LINE_BYTES, MOST_SKIPPED_BYTES
-from fleet.run_directory.line_checks import is_understood
+from fleet.journal.journal import MOST_LINE_BYTES, MOST_SKIPPED_BYTES, event_of
 from preprocess.files.reading import open_file
 
 _MANY_BYTES = 1 << 22
-_SEAL = b',"crc":"'
-_SEAL_BYTES = len(b',"crc":"01234567"}')
 _JOB = re.compile(rb'"job":"((?:[^"\\]|\\.)*)"')
 
 
@@ -65,21 +61,6 @@ def _next_line(file: BinaryIO) -> int:
     return 0
 
 
-def event_of(line: bytes) -> Mapping[str, Any] | None:
-    """A line taken apart; None if it is not as it was written, or another version's."""
-    if line[-_SEAL_BYTES:].startswith(_SEAL):
-        content = line[:-_SEAL_BYTES] + b"}"
-        if b"%08x" % zlib.crc32(content) != line[-10:-2]:
-            return None
-    else:
-        content = line
-    try:
-        event = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) and "event" in event and is_understood(event) else None
-
-
 def job_of(line: bytes) -> bytes:
     """The job of a line as it stands there, between its quotes: equal for lines of one job; empty if it has none."""
     start = line.find(b'"job":"') + 7
@@ -93,7 +74,10 @@ def job_of(line: bytes) -> bytes:
 def second_of(line: bytes) -> float:
     """The second of the run at which a line was written. ValueError: it does not say."""
     if not line.startswith(b'{"t":'):
-        return float((event_of(line) or {}).get("t", ""))
+        event = event_of(line)
+        if event is None:
+            raise ValueError("no event")
+        return event.t
     return float(line[5 : line.index(b",", 5)])
 
 

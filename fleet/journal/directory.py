@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.journal import read_journal
-from fleet.run_directory.lock import NAME, HeldError, Lock, take
-from fleet.run_directory.strict_json import strict_json
+from fleet.journal.lock import NAME, HeldError, Lock, take
+from fleet.journal.strict_json import strict_json
 from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, refuse_laid_links, write_whole
 
@@ -78,8 +77,11 @@ class RunDirectory:
 
     def progress(self) -> tuple[frozenset[str], int]:
         """Something else whenever a job has got on, has failed, or is known to have cost a rank."""
+        from fleet.journal.events import Failed, RankCost  # ranks that need no more than paths load no events
+        from fleet.journal.journal import read_journal
+
         saved = frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
-        return saved, sum(line["event"] in ("failed", "rank_cost") for line in read_journal(self.journal))
+        return saved, sum(isinstance(event, (Failed, RankCost)) for event in read_journal(self.journal))
 
     def open(
         self,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fleet.run_directory.strict_json import strict_json
+from fleet.journal.strict_json import strict_json
 from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, write_whole
 

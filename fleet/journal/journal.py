@@ -9,74 +9,52 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from fleet.run_directory.line_checks import is_understood
+from fleet.journal.events import Event, Session, Warned, parse
 from preprocess.files.reading import open_file
 from preprocess.files.writing import naming, open_to_append, sync_folder
-
-JournalLine = Mapping[str, Any]
 
 
 class JournalError(ValueError):
     """An event holds what no line of the journal can; the text names it."""
 
 
-# What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
-DURABLE = frozenset(
-    {
-        "session",
-        "admitted",
-        "late",
-        "batch",
-        "checkpoint",
-        "best",
-        "extended",
-        "skipped",
-        "stopped",
-        "paused",
-        "result",
-        "bounds",
-        "own_trial",
-        "done",
-        "failed",
-        "ended",
-    }
-)
-Listener = Callable[[dict[str, Any]], None]
+E = TypeVar("E", bound=Event)
+Listener = Callable[[Event], None]
 
 
 # The last key of a line: the checksum of the line without it. Lines of older runs have none.
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
-DAMAGED = "damaged_line"  # the key of a warning that stands for a line: its number
 MOST_LINE_BYTES = 16 << 20  # fleet writes no longer line; read whole, one could take the machine's memory
 MOST_SKIPPED_BYTES = 1 << 30  # of one line; where it goes on, all the rest of the file is taken for it
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+def read_journal(path: Path) -> Iterator[Event]:
     """Yield the events of `path` in order, as it is when the first is asked for; a missing file has none.
 
     The last line of a session that was killed may be torn, and is no event. In place of any other line that is not as
-    it was written, or has more than MOST_LINE_BYTES, stands a `warning` that has its number, from 1, as DAMAGED.
+    it was written, or has more than MOST_LINE_BYTES, stands a `Warned` that has its number.
 
     Raises:
         OSError: it is no regular file, or cannot be read.
     """
-    last: dict[str, Any] = {}
+    last = Event()
     torn = 0
     for number, line in enumerate(_lines(path), 1):
         if not line:
             continue
-        event = _event(line)
-        if torn and (event is None or event["event"] != "session"):
-            yield _warning(torn, last)
+        event = event_of(line)
+        if torn and not isinstance(event, Session):
+            yield _damaged(torn, last)
         torn = 0
         if event is not None:
             last = event
             yield event
         elif line.endswith(b"}") or len(line) == MOST_LINE_BYTES:
-            yield _warning(number, last)
+            yield _damaged(number, last)
         else:
             torn = number
 
@@ -99,29 +77,27 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def event_of(line: bytes) -> Event | None:
     """The event of a line; None if it is damaged, or another version's."""
     seal = _SEAL.search(line)
     content = line if seal is None else line[: seal.start()] + b"}"
     if seal is not None and zlib.crc32(content) != int(seal[1], 16):
         return None
     try:
-        event = json.loads(content)
-    except (ValueError, RecursionError):
+        told = json.loads(content)
+        return parse(told) if "crc" not in told else None
+    except (TypeError, ValueError, RecursionError):
         return None
-    known = isinstance(event, dict) and "event" in event and "crc" not in event and is_understood(event)
-    return event if known else None
 
 
-def _warning(number: int, last: JournalLine) -> dict[str, Any]:
+def _damaged(number: int, last: Event) -> Warned:
     text = f"line {number} of the journal is damaged; what it said is left out"
-    times = {key: last.get(key, 0.0) for key in ("t", "unix")}
-    return {**times, "event": "warning", "text": text, "job": None, DAMAGED: number}
+    return Warned(t=last.t, unix=last.unix, text=text, damaged_line=number)
 
 
 def last_second(path: Path) -> float:
     """Return how long the run of a journal has lasted so far, seconds; 0 if there is none."""
-    return max((float(event.get("t", 0.0)) for event in read_journal(path)), default=0.0)
+    return max((event.t for event in read_journal(path)), default=0.0)
 
 
 class Journal:
@@ -147,29 +123,33 @@ class Journal:
         """Call `listener` with every event from now on."""
         self._listeners.append(listener)
 
-    def write(self, event: str, **keys: Any) -> dict[str, Any]:
-        """Append one event; an event of DURABLE is on disk when this returns.
+    def write(self, event: E) -> E:
+        """Append an event, at this time; a durable one is on disk when this returns. Returns it with its time.
 
         Raises:
-            JournalError: a key holds what JSON cannot.
+            JournalError: a field holds what JSON cannot.
             OSError: if the line cannot be written (no space left, say).
         """
-        record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
+        event = event.at(round(self.seconds(), 6), round(time.time(), 3))
         if self._file is not None:
-            line = _as_json(record)
+            line = _line_of(event)
             with naming(self._path):
                 self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
                 self._file.flush()
-                if event in DURABLE:
+                if event.durable:
                     os.fsync(self._file.fileno())
-        for listener in self._listeners:
-            listener(record)
-        return record
+        self._tell(event)
+        return event
 
-    def announce(self, event: str, **keys: Any) -> None:
+    def announce(self, event: E) -> E:
         """Tell the listeners alone: for what passes too often, and matters too little, to be kept."""
+        event = event.at(self.seconds(), 0.0)
+        self._tell(event)
+        return event
+
+    def _tell(self, event: Event) -> None:
         for listener in self._listeners:
-            listener({"t": self.seconds(), "event": event, **keys})
+            listener(event)
 
     def close(self) -> None:
         """Close the file; the journal can be written no more."""
@@ -193,15 +173,25 @@ def _ends_a_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def _as_json(record: JournalLine) -> bytes:
+def as_json(event: Event) -> dict[str, Any]:
+    """An event as the journal has it, read again."""
+    told: dict[str, Any] = json.loads(_line_of(event))
+    return told
+
+
+def _line_of(event: Event) -> bytes:
     try:
-        return json.dumps(record, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(event.told(), separators=(",", ":"), default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise JournalError(f"the event {record['event']!r} cannot stand in the journal: {error}") from error
+        raise JournalError(f"the event {event.event!r} cannot stand in the journal: {error}") from error
 
 
 def _plain(value: Any) -> Any:
-    """JSON for NumPy scalars and tuples of them."""
+    """JSON for records in an event, mappings that are none of JSON, and NumPy scalars and tuples of them."""
+    if is_dataclass(value):
+        return vars(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{value!r} is of type {type(value).__name__}")

@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from fleet.journal import events
 
 _T = TypeVar("_T")
 HIGHER, LOWER = DIRECTIONS = ("higher", "lower")
@@ -64,8 +66,8 @@ class MetricOrder:
 
 
 @dataclass
-class Comparing:
-    """What a journal says of how its networks are compared; `read` takes its lines.
+class Comparing(events.Observer):
+    """What a journal says of how its networks are compared; it takes its events.
 
     Attributes:
         better: network -> metric -> `higher` or `lower`.
@@ -78,23 +80,23 @@ class Comparing:
     searched: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Comparing:
-        """What lines say."""
+    def of(cls, told: Iterable[events.Event]) -> Comparing:
+        """What events say."""
         found = cls()
-        for line in lines:
-            found.read(line)
+        for event in told:
+            found.take(event)
         return found
 
-    def read(self, line: Mapping[str, Any]) -> None:
-        """Take one line of the journal."""
-        kind = line.get("event")
-        if kind == "job" and isinstance(line.get("better"), Mapping):
-            self.better[str(line.get("job"))] = {str(name): str(told) for name, told in line["better"].items()}
-        elif kind == "session":
-            by = line.get("compared_by")
-            self.by = (str(by[0]), str(by[1])) if isinstance(by, (list, tuple)) and len(by) == 2 else None
-        elif kind == "bounds" and line.get("metric"):
-            self.searched = (str(line["metric"]), HIGHER if line.get("mode") == "max" else LOWER)
+    def on_job(self, event: events.Job) -> None:
+        if event.better is not None:
+            self.better[event.job] = event.better
+
+    def on_session(self, event: events.Session) -> None:
+        self.by = event.compared_by
+
+    def on_bounds(self, event: events.Bounds) -> None:
+        if event.metric:
+            self.searched = (event.metric, HIGHER if event.mode == "max" else LOWER)
 
     def of_network(self, name: str) -> dict[str, str]:
         """Metric -> its direction, of one network."""

@@ -1,1 +1,0 @@
-"""The files of a run: each is written whole, or grows by whole lines."""
