@@ -160,7 +160,7 @@ class DdpRank:
             with self._options.precision(self._device):
                 return tasks.weighed_loss_of(self._task, self._callable, part, weight)
 
-        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters())
+        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters)
         loss = steps.run(batch, self._options.parts(batch), known_weights(self._task, batch, self._options))
         self._learn_layout(orders[-1])
         return loss
