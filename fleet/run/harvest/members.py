@@ -19,7 +19,7 @@ from fleet.run_directory.journal import read_journal
 from fleet.run_directory.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.convergence.convergence import Direction
+from trainers.convergence.history import Direction
 from trainers.state.best_checkpoint import best_file
 
 
@@ -203,7 +203,8 @@ def _whole(epochs: Mapping[int, Mapping[str, float]], newest: Path | None) -> Ma
     if newest is None or epochs.keys() >= set(range(1, finished + 1)):
         return epochs
     try:
-        return {**dict(enumerate(read(newest).history, 1)), **epochs}
+        saved = read(newest).history
+        return {**dict(enumerate(saved, saved.dropped + 1)), **epochs}
     except CheckpointError:
         return epochs
 

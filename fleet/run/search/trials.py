@@ -54,8 +54,7 @@ def _values(rank: Rank, books: Bookkeeper) -> Values:
 
     def saved(job: str, epoch: int) -> Mapping[str, float]:
         newest, _ = latest_good(rank.directory.checkpoints(job))
-        known = newest.history if newest is not None else ()
-        return known[epoch - 1] if 0 < epoch <= len(known) else {}
+        return newest.history.at(epoch) if newest is not None else {}
 
     values = JournalValues(metrics, saved)
     for line in read_journal(rank.directory.journal):
