@@ -67,7 +67,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
     member = members.of(name)
     network = read_network(member, members.spec, which)
     is_best = which == "best" and member.kept is not None and network.path == member.kept.path
-    values = network.checkpoint.history[-1] if network.checkpoint.history and not network.checkpoint.step else {}
+    values = {} if network.checkpoint.step else network.checkpoint.history.at(network.checkpoint.epoch)
     told = ", ".join(f"{printable(metric)} {value:.6g}" for metric, value in values.items())
     what = f"the {'best' if is_best else 'last'} checkpoint, epoch {network.checkpoint.epoch}"
     print(f"{name}: {what}: {told or 'no metrics'}")

@@ -45,9 +45,8 @@ def standing(folder: Path, stop: Stop, by: ByMetric | None = None) -> Standing:
     saved, rejected = latest_good(folder)
     if saved is None:
         return Standing(rejected=tuple(rejected))
-    metrics = dict(saved.history[-1]) if saved.history else {}
+    metrics = dict(saved.history.at(saved.epoch))
     ended, changes = converged(saved.history, stop) or "", from_lists(saved.batches or ())
-    known = by is not None and any(by.metric in each for each in saved.history)
-    best = best_of(saved.history, by) if known else None
+    best = best_of(saved.history, by) if by is not None and saved.history.has(by.metric) else None
     path = str(folder / file_name(saved))
     return Standing(saved.epoch, saved.step, path, metrics, ended, tuple(rejected), changes, best)

@@ -32,7 +32,7 @@ from tests.harvest.support.families import FAMILIES, LONG, long_ensemble
 from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
-from trainers.convergence.best import best_epoch
+from trainers.convergence.history import History
 from trainers.state.best_checkpoint import Best, ByMetric, best_file
 
 METRIC, JOB = "accuracy", "j"
@@ -76,7 +76,9 @@ class Trained:
         self._history, self._epoch = history, epoch
 
     def snapshot(self) -> Checkpoint:
-        return replace(checkpoint(self._epoch), history=[{METRIC: value} for value in self._history[: self._epoch]])
+        return replace(
+            checkpoint(self._epoch), history=History([{METRIC: value} for value in self._history[: self._epoch]])
+        )
 
 
 class DrawnRun:
@@ -123,7 +125,7 @@ class DrawnRun:
         if told is not None:
             kept = read(best_file(self.saving.folder, told.epoch))
             assert (kept.epoch, kept.step) == (told.epoch, 0) and kept.history[-1][METRIC] == told.value
-            assert best_epoch(kept.history, METRIC, "higher") == told.epoch - 1
+            assert kept.history.best(METRIC, "higher") == (told.value, told.epoch)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -146,10 +148,10 @@ def test_in_drawn_histories(history: list[float], every: int, kills: list[int], 
             _damage(found[-1])
         drawn.session(lag)
         drawn.assert_told_is_kept()
-        best, told = best_epoch([{METRIC: value} for value in history], METRIC, "higher"), drawn.told()
-        assert (told and told.epoch - 1) == best
+        best, told = History([{METRIC: value} for value in history]).best(METRIC, "higher"), drawn.told()
+        assert (told and (told.value, told.epoch)) == best
         names = [path.name for path in best_file(drawn.saving.folder, 1).parent.glob("*")]
-        assert names == ([] if best is None else [best_file(drawn.saving.folder, best + 1).name])
+        assert names == ([] if best is None else [best_file(drawn.saving.folder, best[1]).name])
     finally:
         shutil.rmtree(folder)
 
@@ -175,10 +177,11 @@ def _damage(path: Path) -> None:
 
 def test_of_equal_values_the_earlier_and_of_a_loss_the_least() -> None:
     values = [{"accuracy": a, "loss": b} for a, b in [(0.1, 2.0), (0.5, 1.0), (0.5, 1.0), (0.2, 3.0)]]
-    assert best_epoch(values, "accuracy", "higher") == best_epoch(values, "loss", "lower") == 1
-    assert best_epoch([{"loss": float("nan")}], "loss", "lower") is None
+    history = History(values)
+    assert (history.best("accuracy", "higher"), history.best("loss", "lower")) == ((0.5, 2), (1.0, 2))
+    assert History([{"loss": float("nan")}]).best("loss", "lower") is None
     with pytest.raises(KeyError, match="has accuracy, loss"):
-        best_epoch(values, "f1", "higher")
+        history.best("f1", "higher")
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import Stop, converged
-from trainers.convergence.best import best_epoch
-from trainers.convergence.convergence import Direction, is_better
+from trainers.convergence import history as histories
+from trainers.convergence.history import Direction, History, is_better
 
 
 def test_the_last_epoch_ends_a_job() -> None:
@@ -82,5 +82,56 @@ def test_epochs_without_a_value_end_nobody() -> None:
     history = [{"accuracy": value} for value in values]
     assert [converged(history[:n], stop) for n in range(1, 9)] == [None] * 7 + ["patience"]
     assert converged([{"accuracy": 0.5}, {"loss": 1.0}, {"loss": 1.0}], stop) is None
-    assert best_epoch([{"accuracy": nothing}, {"loss": 1.0}, {"accuracy": 0.5}], "accuracy", "higher") == 2
-    assert best_epoch([{"accuracy": nothing}], "accuracy", "higher") is None
+    assert History([{"accuracy": nothing}, {"loss": 1.0}, {"accuracy": 0.5}]).best("accuracy", "higher") == (0.5, 3)
+    assert History([{"accuracy": nothing}]).best("accuracy", "higher") is None
+
+
+VALUES = st.sampled_from([float("nan"), 0.0, 0.1, 0.15, 0.2, 0.5, 0.55, 0.6])
+
+
+def without_improvement(values: list[float], better: Direction, margin: float) -> int:
+    """The same as a `History` says, from all values."""
+    best, since = math.nan, 0
+    for value in values:
+        if not math.isnan(value):
+            wanted = best - margin if better == "lower" else best + margin
+            is_new = math.isnan(best) or is_better(better, value, wanted)
+            best, since = (value, 0) if is_new else (best, since + 1)
+    return since
+
+
+@given(
+    st.lists(VALUES, min_size=1, max_size=30), st.sets(st.integers(0, 29)), st.integers(1, 5),
+    st.sampled_from(["higher", "lower"]), st.sampled_from([0.0, 0.1]),
+)  # fmt: skip
+def test_a_history_knows_of_dropped_epochs_what_rules_ask_for(
+    values: list[float], restarts: set[int], kept: int, better: Direction, margin: float
+) -> None:
+    history = History()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(histories, "KEPT", kept)
+        for epoch, value in enumerate(values, 1):
+            history.append({"accuracy": value, "loss": 1.0})
+            known = values[:epoch]
+            there = [each for each in known if not math.isnan(each)]
+            best = (max if better == "higher" else min)(there, default=None)
+            assert history.without_improvement("accuracy", better, margin) == without_improvement(known, better, margin)
+            assert history.best("accuracy", better) == (None if best is None else (best, known.index(best) + 1))
+            if epoch in restarts:
+                tree = history.as_tree()
+                history = History(tree["history"], tree.get("past"))
+    assert len(history) == len(values) and len(list(history)) == min(kept, len(values))
+    assert history == [{"loss": 1.0, "accuracy": value} for value in values]
+    assert history != [{"loss": 1.0, "accuracy": value} for value in [0.7, *values[1:]]]
+    assert history.at(len(values))["loss"] == 1.0 and history.at(len(values) - kept) == history.at(0) == {}
+
+
+def test_an_older_checkpoint_s_whole_history_is_seen_by_a_rule_before_epochs_are_dropped() -> None:
+    values = [0.5 + 0.001 * epoch for epoch in range(3 * histories.KEPT)]
+    history = History([{"accuracy": value} for value in values])
+    stop = Stop(1000, patience=1000, minimum_improvement=0.1, monitor="accuracy")
+    assert converged(history, stop) is None and not history.dropped
+    history.append({"accuracy": 0.0})
+    assert history.dropped and history.without_improvement("accuracy", "higher", 0.1) == without_improvement(
+        [*values, 0.0], "higher", 0.1
+    )

@@ -23,6 +23,7 @@ from trainers import (
     UnevenGradients,
     VirtualWorker,
 )
+from trainers.proof.comparison import compare_checkpoints
 from trainers.reduce.gradients import SparseGradient
 from trainers.repeatable.operators import NonDeterministicOperator
 from trainers.repeatable.random_state import RandomState, seed_everything
@@ -323,3 +324,51 @@ def test_time_is_split_between_work_and_waiting() -> None:
     one.step([batch(0), batch(1)])
     assert one.computed_seconds > 0
     assert one.waited_seconds == 0
+
+
+class Seldom(nn.Module):
+    """Draws from every generator in some steps alone; of normal numbers, each generator keeps a second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.unused, self.calls = nn.Linear(4, 3), nn.Linear(2, 2), 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls in (6, 7, 9):
+            inputs = nn.functional.dropout(inputs, 0.5) + np.random.randn() + random.gauss(0, 1) + random.random()
+        return self.inner(inputs)
+
+
+class DrawsSeldom(Small):
+    """Its random numbers come late, and one layer gets no gradients."""
+
+    accumulate = 1
+
+    def model(self) -> nn.Module:
+        return Seldom()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.filterwarnings("ignore:.*no virtual worker gives unused")
+def test_short_ways_through_a_step_have_the_bits_of_the_long_ones(
+    workers: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States that are copied where they lie, and gradients that go together where they are added."""
+
+    def trained() -> Checkpoint:
+        task = DrawsSeldom()
+        task.accumulate = parts
+        one = trainer(task, workers)
+        for step in range(10):
+            one.step([batch(100 * step + worker) for worker in range(workers)])
+        return snapshot(one)
+
+    short = trained()
+    monkeypatch.setattr("trainers.repeatable.random_state._WORDS_OF_PYTHON", None)
+    monkeypatch.setattr("trainers.repeatable.random_state._words_of_numpy", lambda: None)
+    monkeypatch.setattr("trainers.reduce.buckets.Buckets.are_small", False)
+    long = trained()
+    assert not compare_checkpoints(short, long).differences
+    assert short.workers[0]["random"]["python"][2] is not None and short.workers[0]["random"]["numpy"][2] == 1

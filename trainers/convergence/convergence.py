@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
-Direction = Literal["higher", "lower"]
-"""Whether more or less of a metric is better."""
+from trainers.convergence.history import Direction, History, is_better
 
 OWN_METRICS: Mapping[str, Direction] = MappingProxyType(
     {"loss": "lower", "test_loss": "lower", "validation_loss": "lower", "accuracy": "higher"}
@@ -54,51 +51,26 @@ class Stop:
         return found
 
 
-def is_better(direction: Direction, value: float, reference: float) -> bool:
-    """Return whether `value` is better than `reference`; NaN is not, and nothing is better than NaN."""
-    return value < reference if direction == "lower" else value > reference
-
-
-def converged(history: Sequence[Mapping[str, float]], stop: Stop) -> str | None:
+def converged(history: History | Sequence[Mapping[str, float]], stop: Stop) -> str | None:
     """Return why the job is done after the epochs in `history` ("target", "epochs", "patience"), or None.
 
     A metric without a value, which is NaN or not there, reaches nothing. KeyError, naming the metrics there are, if no
     epoch has one that `stop` asks for.
     """
-    if not history:
+    found = History.of(history)
+    if not len(found):
         return None
-    if stop.target and all(_reached(history, stop, name) for name in stop.target):
+    if stop.target and all(_reached(found, stop, name) for name in stop.target):
         return "target"
-    if len(history) >= stop.epochs:
+    if len(found) >= stop.epochs:
         return "epochs"
-    if stop.patience is not None and _epochs_without_improvement(history, stop) >= stop.patience:
-        return "patience"
+    if stop.patience is not None:
+        direction = stop.direction(stop.monitor)
+        if found.without_improvement(stop.monitor, direction, stop.minimum_improvement) >= stop.patience:
+            return "patience"
     return None
 
 
-def values_of(history: Sequence[Mapping[str, float]], metric: str) -> list[float]:
-    """Return a metric's value after each epoch, NaN where it has none.
-
-    KeyError, naming the metrics there are, if no epoch has it.
-    """
-    if not any(metric in metrics for metrics in history):
-        known = sorted({name for metrics in history for name in metrics})
-        raise KeyError(f"no metric is called {metric!r}; this job has {', '.join(known)}")
-    return [metrics.get(metric, math.nan) for metrics in history]
-
-
-def _reached(history: Sequence[Mapping[str, float]], stop: Stop, name: str) -> bool:
-    reached, wanted = values_of(history, name)[-1], stop.target[name]
+def _reached(history: History, stop: Stop, name: str) -> bool:
+    reached, wanted = history.last(name), stop.target[name]
     return reached == wanted or is_better(stop.direction(name), reached, wanted)
-
-
-def _epochs_without_improvement(history: Sequence[Mapping[str, float]], stop: Stop) -> int:
-    direction = stop.direction(stop.monitor)
-    margin = -stop.minimum_improvement if direction == "lower" else stop.minimum_improvement
-    best, since = math.nan, 0
-    for value in values_of(history, stop.monitor):
-        if math.isnan(value):
-            continue
-        improved = math.isnan(best) or is_better(direction, value, best + margin)
-        best, since = (value, 0) if improved else (best, since + 1)
-    return since

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainers.convergence.history import History
 from trainers.job.plan import BatchPlan
 from trainers.state.checkpoint import Checkpoint
 from trainers.step.update import Update
@@ -17,7 +18,7 @@ class Progress:
     """The place of a job between two steps.
 
     epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
-    history: the metrics of each finished epoch.
+    history: the metrics of the finished epochs, as far as they are kept.
     batches: which batch each epoch has, where that changes; else None.
     """
 
@@ -26,7 +27,7 @@ class Progress:
         self.seed, self.batches = tasks.seed_of(task), tasks.batch_schedule_of(task)
         self._options, self._by_epoch = StepOptions.of(task), tasks.steps_schedule_by_epoch(task)
         self.epoch = self.step_in_epoch = self.steps = 0
-        self.history: list[dict[str, float]] = []
+        self.history = History()
 
     @property
     def options(self) -> StepOptions:

@@ -28,7 +28,7 @@ from trainers.reduce.overlap import Reduction
 from trainers.reduce.until_met import UntilMet
 from trainers.repeatable import determinism
 from trainers.repeatable.evaluation_mode import evaluating
-from trainers.repeatable.operators import named_operators
+from trainers.repeatable.operators import check_refusal
 from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
 from trainers.state.checkpoint import Checkpoint
@@ -119,16 +119,17 @@ class Trainer(Progress):
         """
         if len(batches) != len(self.workers):
             raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
-        with self._clock():
-            phases = self._parts and getattr(self.compute, "phases", None)
-            turns = self._by_parts(batches, phases) if phases else self._update(partial(self._turn, batches))
-            before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
-            before.settle()
-            with self._shared.between_turns(self.task, "after_step", self.workers):
-                tasks.after_step(self.task, self.model)
-            self.count_step()
-            if self._reads_at_once:
-                self.settle()
+        begin, waited = time.perf_counter(), self.group.waited
+        phases = self._parts and getattr(self.compute, "phases", None)
+        turns = self._by_parts(batches, phases) if phases else self._update(partial(self._turn, batches))
+        before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
+        before.settle()
+        with self._shared.between_turns(self.task, "after_step", self.workers):
+            tasks.after_step(self.task, self.model)
+        self.count_step()
+        if self._reads_at_once:
+            self.settle()
+        self._count_time(begin, waited)
         return self._losses
 
     def settle(self) -> None:
@@ -324,10 +325,13 @@ class Trainer(Progress):
         worker.begin(buffers)
         update, factor = self.updates[0], 1.0 / self.virtual_workers
         taken = update.turn(place, worker.rank, factor, reduction, self.steps)
-        with worker.active(), taken as turn, self._shared.turn(worker.attributes):
+        with worker.active(), taken as turn, self._shared.turn(worker.attributes, place == 0):
             batch = self._batch(worker, batches[place])
-            with named_operators(self.model, self.name):
+            try:
                 loss = self.compute.gradients(self, worker, batch)
+            except RuntimeError as error:
+                check_refusal(error, self.model, self.name)
+                raise
         mean, weight = (loss, tasks.samples_in(batch)) if isinstance(loss, float) else loss
         return TurnResult(update, mean, weight, tuple(turn.used), turn.order)
 
@@ -343,8 +347,12 @@ class Trainer(Progress):
                 if not course.has_begun:
                     batch = self._batch(worker, batches[place])
                     course.begin(phases(self, batch), tasks.samples_in(batch))
-                with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
-                    return self._phase(course, buffers, reduction, place)
+                try:
+                    with self._shared.turn(worker.attributes, place == 0):
+                        return self._phase(course, buffers, reduction, place)
+                except RuntimeError as error:
+                    check_refusal(error, self.model, self.name)
+                    raise
 
         while turns := self._update(turn):
             for course, taken in zip(courses, turns):
@@ -395,6 +403,9 @@ class Trainer(Progress):
     def _clock(self) -> Iterator[None]:
         begin, waited = time.perf_counter(), self.group.waited
         yield
+        self._count_time(begin, waited)
+
+    def _count_time(self, begin: float, waited: float) -> None:
         waited = self.group.waited - waited
         self.waited_seconds += waited
         self.computed_seconds += time.perf_counter() - begin - waited

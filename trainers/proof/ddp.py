@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from trainers.convergence.history import History
 from trainers.job.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
 from trainers.proof.seen_through_ddp import seen_through_ddp
 from trainers.proof.tensor_trace import Recorder
@@ -160,7 +161,7 @@ class DdpRank:
             with self._options.precision(self._device):
                 return tasks.weighed_loss_of(self._task, self._callable, part, weight)
 
-        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters())
+        steps = PartSteps(self._task, forward, backward, taking, self.model.parameters)
         loss = steps.run(batch, self._options.parts(batch), known_weights(self._task, batch, self._options))
         self._learn_layout(orders[-1])
         return loss
@@ -260,7 +261,7 @@ def assemble(trees: Sequence[Mapping[str, Any]]) -> Checkpoint:
     history = []
     for entries in zip(*(tree["epochs"] for tree in trees)):
         history.append({"loss": mean_of(entry["loss"] for entry in entries), **entries[0]["metrics"]})
-    return Checkpoint(**trees[0]["shared"], workers=[tree["worker"] for tree in trees], history=history)
+    return Checkpoint(**trees[0]["shared"], workers=[tree["worker"] for tree in trees], history=History(history))
 
 
 @contextmanager

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-History = Sequence[Mapping[str, float]]
+from trainers.convergence.history import History
+
+Epochs = History | Sequence[Mapping[str, float]]
 
 
-def history_difference(left: History, right: History) -> str:
-    """Say in what two histories differ, and where first; "" if in nothing. Two NaNs do not differ."""
+def history_difference(one: Epochs, other: Epochs) -> str:
+    """Say in what two histories differ, and where first, of what is kept; "" if in nothing. Two NaNs do not differ."""
+    left, right = History.of(one), History.of(other)
     values = list(_values(left, right))
     differing = [value for value in values if not _alike(*value[2:])]
     if not differing:
-        return ""
+        first = max(left.dropped, right.dropped)
+        return "" if left == right else f"values of the first {first} epochs differ, of which a digest is kept"
     what = f"{len(differing)} of {len(values)} values differ"
     if len(left) != len(right):
         what += f", as there are {len(left)} and {len(right)} epochs"
@@ -23,8 +27,8 @@ def history_difference(left: History, right: History) -> str:
 
 def _values(left: History, right: History) -> Iterator[tuple[int, str, float | None, float | None]]:
     """Yield (epoch from 1, metric, left, right); None where a side has no such value."""
-    for number in range(max(len(left), len(right))):
-        ours, theirs = ((side[number] if number < len(side) else {}) for side in (left, right))
+    for number in range(max(left.dropped, right.dropped), max(len(left), len(right))):
+        ours, theirs = left.at(number + 1), right.at(number + 1)
         for name in [*ours, *(name for name in theirs if name not in ours)]:
             yield number + 1, name, ours.get(name), theirs.get(name)
 

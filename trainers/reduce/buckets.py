@@ -22,6 +22,8 @@ from trainers.device.landing import Landing
 FIRST_LIMIT = 1 << 20
 LATER_LIMIT = 25 << 20
 """Bytes; DDP's defaults for the first bucket and for those after it."""
+CACHED = 1 << 17
+"""Bytes that a processor's core surely still has in its cache when the last of them are made."""
 
 
 def assign(parameters: Sequence[Tensor], order: Sequence[int], limits: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -115,6 +117,15 @@ class Buckets:
         self._landing = Landing(device)
         self._places = [list(self._places_in(bucket)) for bucket in layout.buckets]
         self._given: tuple[Sequence[Tensor], Sequence[tuple[int, Tensor]]] = ((), ())
+
+    @property
+    def are_small(self) -> bool:
+        """Whether gradients are so few that a CPU has all of them in its cache when the last one is made.
+
+        They are one bucket then, and each lies there as it is.
+        """
+        fit = self.bytes <= CACHED and len(self.layout.buckets) == 1
+        return fit and self.place.type == "cpu" and all(map(Tensor.is_contiguous, self._parameters))
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""

@@ -61,6 +61,8 @@ def check_uses(
         expected: which of them virtual worker 0 gave one in step 0.
     """
     for worker, use in enumerate(uses, first):
+        if use == expected:
+            continue
         for name, got, usual in zip(names, use, expected):
             if got != usual:
                 raise UnevenGradients(

@@ -2,26 +2,26 @@
 
 Hooks on the parameters move gradients while they are still in the cache, and let go of their memory: so a job holds
 one copy of its gradients a virtual worker and no other. Small ones go together, and on a device all of a bucket, as a
-hook and a kernel a parameter would cost the host more than it needs for a small network. When a bucket of a trainer's
+hook and a kernel a parameter would cost the host more than it needs for a small network; a
+small network's need no hooks after the first step (`SmallGradients`). When a bucket of a trainer's
 last worker is full, its reduction begins, while backward goes on. The gradients of a job's only worker stay where they
 are: they are the sums, and DDP's factor of 1/1 changes no bit of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from trainers.device.device_copies import DeviceCopies
-
-_CACHED = 1 << 17
-"""Bytes that a processor's core surely still has in its cache when the last of them are made."""
+from trainers.reduce.buckets import CACHED
+from trainers.reduce.own_sum import stack_of
 
 
 class SparseGradient(TypeError):
@@ -41,6 +41,37 @@ def scale(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) ->
         torch._foreach_mul_(list(outs), factor)
 
 
+class SmallGradients:
+    """The gradients of a small network's own workers: after the last turn, all go together where they are added.
+
+    vectors: each worker's scaled gradients, rows of one tensor (see `trainers.reduce.own_sum.stack_of`).
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], bucket: Sequence[int], workers: int) -> None:
+        self._parameters = [parameters[index] for index in bucket]
+        self._nothing = [torch.zeros_like(parameter, requires_grad=False) for parameter in self._parameters]
+        elements = sum(parameter.numel() for parameter in self._parameters)
+        self._rows = stack_of(workers, elements, self._parameters[0].dtype)
+        self._rest = self._rows.new_zeros(self._rows.shape[1] - elements)
+        self.vectors = list(self._rows[:, :elements])
+        self._made: list[Tensor] = []
+
+    def take(self, place: int) -> None:
+        """Take the gradients of the own worker `place` as they are; the parameters have none then."""
+        if place == 0:
+            self._made.clear()  # an error may have ended the step before
+        for parameter, nothing in zip(self._parameters, self._nothing):
+            self._made.append(nothing if parameter.grad is None else parameter.grad)
+            parameter.grad = None
+        self._made.append(self._rest)
+
+    @torch.no_grad()
+    def fill(self, factor: float) -> None:
+        """Leave all workers' gradients, times `factor`, in their vectors."""
+        scale([_flatten_dense_tensors(self._made)], factor, [self._rows.view(-1)])
+        self._made.clear()
+
+
 def still_cached(indices: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
     """Divide indices, in their order, so that those together are few bytes; a large one is by itself.
 
@@ -51,14 +82,14 @@ def still_cached(indices: Sequence[int], sizes: Sequence[int]) -> list[list[int]
     for index in indices:
         if not groups or sizes[index] > room:
             groups.append([])
-            room = _CACHED
+            room = CACHED
         groups[-1].append(index)
         room -= sizes[index]
     return groups
 
 
 class Turn:
-    """One worker's turn.
+    """One worker's turn: a context, in which its gradients are made.
 
     views: each parameter's place in the worker's buckets; None where gradients stay.
     used: for each parameter, whether it had a gradient. order: their indices, in the order in which backward made them.
@@ -72,13 +103,24 @@ class Turn:
         factor: float,
         copies: DeviceCopies | None,
         filling: Filling | None,
+        ended: Callable[[Turn], None],
     ) -> None:
         self._names, self._parameters = names, parameters
         self._views, self._factor = views, factor
         self._copies = copies
-        self._filling = filling
+        self._filling, self._ended = filling, ended
         self.used = [False] * len(parameters)
         self.order: list[int] = []
+        self.is_over = False
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.is_over = True
+        if kind is None:
+            self.close()
+            self._ended(self)
 
     def take(self, indices: Sequence[int]) -> None:
         """Take those of the gradients that are there, and whole."""
@@ -103,8 +145,11 @@ class Turn:
 
         Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
         """
-        self.take([index for index in range(len(self.used)) if not (self._views is None and self.used[index])])
-        if self._views is not None and self._filling is None:
+        if self._views is None:
+            self.take([index for index, is_used in enumerate(self.used) if not is_used])
+            return
+        self.take(range(len(self.used)))
+        if self._filling is None:
             for view in (view for view, is_used in zip(self._views, self.used) if not is_used):
                 view.zero_()  # no copy goes to or from there but of zeros: nobody uses the parameter
 
@@ -184,26 +229,25 @@ class Gradients:
             if group
         ]
 
-    @contextmanager
     def turn(
         self,
         views: Sequence[Tensor] | None,
         factor: float,
         copies: DeviceCopies | None = None,
         filling: Filling | None = None,
-    ) -> Iterator[Turn]:
-        """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends; None: let be."""
+        ended: Callable[[Turn], None] = lambda turn: None,
+    ) -> Turn:
+        """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends; None: let be.
+
+        ended: called with the turn after it.
+        """
         for parameter in self._parameters:
             parameter.grad = None
-        self._turn = turn = Turn(self._names, self._parameters, views, factor, copies, filling)
-        try:
-            yield turn
-            turn.close()
-        finally:
-            self._turn = None
+        self._turn = Turn(self._names, self._parameters, views, factor, copies, filling, ended)
+        return self._turn
 
     def _arrived(self, group: Sequence[int]) -> None:
-        if self._turn is not None and not self._accumulating():
+        if self._turn is not None and not self._turn.is_over and not self._accumulating():
             self._turn.take(group)
 
 

@@ -23,7 +23,7 @@ class OwnSum:
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._stacks: dict[tuple[int, torch.dtype], _Stack] = {}
+        self._stacks: dict[tuple[int, torch.dtype, int], _Stack] = {}
         self._room = torch.empty(0, dtype=torch.uint8)
 
     @torch.no_grad()
@@ -35,16 +35,22 @@ class OwnSum:
         elif self._ranks > 2 and first.device.type != "cpu":
             fold_in_place(vectors, chunks(first.numel(), self._ranks, first.element_size()))
         elif self._ranks > 2 and self._ranks * first.nbytes <= _STACK:
-            self._stack(first).sum(vectors)
+            self._stack(vectors).sum(vectors)
         elif self._ranks > 2:
             self._fold_all(vectors)
         return first
 
-    def _stack(self, like: Tensor) -> _Stack:
-        key = (like.numel(), like.dtype)
-        if key not in self._stacks:
-            self._stacks[key] = _Stack(self._ranks, like)
-        return self._stacks[key]
+    def _stack(self, vectors: Sequence[Tensor]) -> _Stack:
+        first, whole = vectors[0], vectors[0]._base
+        elements, place = first.numel(), 0 if whole is None else first.data_ptr()
+        if (found := self._stacks.get((elements, first.dtype, place))) is not None:
+            return found
+        rows = stack_of(self._ranks, elements, first.dtype)
+        if whole is not None and whole.shape == rows.shape and vectors[-1].data_ptr() == whole[-1].data_ptr():
+            rows = whole
+        else:
+            place = 0
+        return self._stacks.setdefault((elements, first.dtype, place), _Stack(rows, elements))
 
     def _fold_all(self, vectors: Sequence[Tensor]) -> None:
         result = vectors[0]
@@ -63,13 +69,13 @@ class _Stack:
     on. It is one strided view, or two where it leaves the stack at the bottom and goes on at the top.
     """
 
-    def __init__(self, ranks: int, like: Tensor) -> None:
-        width = chunks(like.numel(), ranks, like.element_size())[0].stop
-        length = ranks * width  # the last chunks of a vector may be shorter
-        rows = like.new_zeros((ranks, length))
-        self._vectors = list(rows[:, : like.numel()])
-        self._sums = like.new_empty((ranks, width))  # a row a chunk
-        self._sum = self._sums.view(-1)[: like.numel()]
+    def __init__(self, rows: Tensor, elements: int) -> None:
+        """rows: see `stack_of`. elements: of each vector."""
+        ranks, length = rows.shape
+        width = length // ranks
+        self._vectors = list(rows[:, :elements])
+        self._sums = rows.new_empty((ranks, width))  # a row a chunk
+        self._sum = self._sums.view(-1)[:elements]
         self._diagonals = [
             (
                 (self._sums[k:], rows.as_strided((ranks - k, width), (length + width, 1), k * width)),
@@ -80,7 +86,8 @@ class _Stack:
 
     def sum(self, vectors: Sequence[Tensor]) -> None:
         """Leave in the first, for each chunk c, acc = x[c - 1]; for k in 2 .. N: acc = x[c - k] + acc."""
-        torch._foreach_copy_(self._vectors, list(vectors))
+        if vectors[0].data_ptr() != self._vectors[0].data_ptr():
+            torch._foreach_copy_(self._vectors, list(vectors))
         first, *rest = self._diagonals
         for sums, terms in first:
             sums.copy_(terms)
@@ -88,6 +95,12 @@ class _Stack:
             for sums, terms in diagonal:
                 sums += terms
         vectors[0].copy_(self._sum)
+
+
+def stack_of(ranks: int, elements: int, dtype: torch.dtype) -> Tensor:
+    """Return a row for each rank's vector of so many elements, which `OwnSum` adds where they lie."""
+    width = chunks(elements, ranks, dtype.itemsize)[0].stop
+    return torch.zeros((ranks, ranks * width), dtype=dtype)  # the last chunks of a vector may be shorter
 
 
 def cut(whole: slice, width: int) -> Iterator[slice]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -48,15 +46,10 @@ class NonDeterministicOperator(RuntimeError):
     """The model uses an operator whose result is not the same each time."""
 
 
-@contextmanager
-def named_operators(model: nn.Module, job: str) -> Iterator[None]:
-    """Turn torch's refusal of an operator into NonDeterministicOperator, which names operator, module and mend."""
-    try:
-        yield
-    except RuntimeError as error:
-        refused = _REFUSAL.match(str(error))
-        if refused is None:
-            raise
+def check_refusal(error: RuntimeError, model: nn.Module, job: str) -> None:
+    """Raise NonDeterministicOperator, with operator, module and mend, if an error is torch's refusal of an operator."""
+    refused = _REFUSAL.match(str(error))
+    if refused is not None:
         raise NonDeterministicOperator(
             f"job {job}: {_module(model, error.__traceback__)} uses {refused[1]}, which has no deterministic form "
             "here, so no two runs need agree; replace it (torch.use_deterministic_algorithms lists such operators and "

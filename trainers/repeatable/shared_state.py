@@ -76,33 +76,53 @@ class SharedState:
         self._plain = PlainAttributes(model, self._scratch, code)
         self._uncarried = Uncarried(job, model, code or {}, self._scratch)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self._marks: _Marks = ()  # of the parameters, as the last turn left them
+        self._own_attributes: Attributes = {}  # of the worker whose turn it is
         self._turns, self._steps = 0, Counter[str]()
         for unfit in unfit_modules(model):
             raise UntoldState(f"job {job}: {unfit.rule}. {unfit.mend}")
 
-    @contextmanager
-    def turn(self, attributes: Attributes) -> Iterator[None]:
+    def turn(self, attributes: Attributes, is_first: bool) -> AbstractContextManager[None]:
         """A worker's forward and backward pass, with its own plain attributes, which it then has anew.
+
+        Args:
+            is_first: whether the parameters may have changed since the last turn, as this is the first of an update.
 
         Raises:
             UntoldState: it changed a parameter, another attribute of a module or the task's own state; the text names
                 it and the mend.
         """
-        close = self._turns < CLOSE_LOOKS
         self._plain.give(attributes)
-        before, marks = self._attributes() if close else {}, _marks(self._parameters, close)
-        own, uncarried = (self._own(), self._uncarried.now()) if close else ("", {})
-        settings = ProcessSettings.now() if close else None
+        if self._turns < CLOSE_LOOKS:
+            return self._close_turn(attributes)
+        if is_first:
+            self._marks = _marks(self._parameters, False)
+        self._own_attributes = attributes
+        return self
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End a turn that is not closely looked at."""
+        if kind is None:
+            before, self._marks = self._marks, _marks(self._parameters, False)
+            self._hold_parameters(before, self._marks)
+            self._plain.take(self._own_attributes, False)
+
+    @contextmanager
+    def _close_turn(self, attributes: Attributes) -> Iterator[None]:
+        before, marks = self._attributes(), _marks(self._parameters, True)
+        own, uncarried, settings = self._own(), self._uncarried.now(), ProcessSettings.now()
         yield
         self._turns += 1
-        self._hold_parameters(marks, _marks(self._parameters, close))
-        if close:
-            self._hold_attributes(before, self._attributes())
-            self._hold_own(own, self._own())
-            self._uncarried.compare_turn(uncarried)
-        if settings is not None:
-            self._hold_settings(settings)
-        self._plain.take(attributes, close)
+        self._hold_parameters(marks, _marks(self._parameters, True))
+        self._hold_attributes(before, self._attributes())
+        self._hold_own(own, self._own())
+        self._uncarried.compare_turn(uncarried)
+        self._hold_settings(settings)
+        self._plain.take(attributes, True)
+        self._marks = _marks(self._parameters, False)
 
     @contextmanager
     def evaluation(self, attributes: Attributes) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """The checkpoint of a job's best epoch, which is kept beside its newest ones.
 
 It lies in the folder `best` of the job's folder under the name that it had there: as a further name of the same file,
-or as a copy where the file system knows no further names. Which epoch was the best follows from the history that each
-checkpoint holds, so nobody has to remember it.
+or as a copy where the file system knows no further names. Which epoch was the best follows from what each checkpoint
+holds of the history, so nobody has to remember it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preprocess.files.writing import PARTIAL, cause, make_folder, name_again
-from trainers.convergence.best import best_epoch
-from trainers.convergence.convergence import Direction
+from trainers.convergence.history import Direction, History
 from trainers.state.checkpoint import CheckpointError
 from trainers.state.seal import is_whole
 
@@ -36,13 +35,13 @@ class ByMetric:
     better: Direction
 
 
-def best_of(history: Sequence[Mapping[str, float]], by: ByMetric | None) -> Best | None:
+def best_of(history: History | Sequence[Mapping[str, float]], by: ByMetric | None) -> Best | None:
     """Return the best of the epochs in `history`; None: there is none, or no metric is asked for.
 
     KeyError, naming the metrics there are, if the history lacks it.
     """
-    found = None if by is None else best_epoch(history, by.metric, by.better)
-    return None if by is None or found is None else Best(by.metric, history[found][by.metric], found + 1)
+    found = None if by is None else History.of(history).best(by.metric, by.better)
+    return None if by is None or found is None else Best(by.metric, *found)
 
 
 def best_file(folder: Path, epoch: int) -> Path:

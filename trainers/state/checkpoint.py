@@ -21,6 +21,7 @@ from torch import Tensor
 from preprocess.files.memory import NeedsTooMuchMemory
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import PARTIAL, cause, make_folder, partial_name, put_in_place
+from trainers.convergence.history import History
 from trainers.state.seal import Damaged
 from trainers.state.state_file import Outline, UnknownFormat, read_outline, read_state, write_state
 from trainers.state.tree import flatten, unflatten
@@ -34,7 +35,8 @@ _UNREADABLE = (  # what HDF5, JSON, NumPy and torch raise on content that makes 
 _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "seed virtual_workers batch_size epoch step steps": int,
     "parameters optimizer layout pins": dict,
-    "workers history": list,
+    "workers": list,
+    "history": History,
     "batches": (list, type(None)),
     "schedule parts": (dict, type(None)),
     "order_seed": (int, type(None)),
@@ -61,7 +63,8 @@ class Checkpoint:
     job, seed, virtual_workers, batch_size: what must agree with the job that goes on.
     epoch: finished epochs. step: steps done since. steps: steps done since the job began.
     parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
-    layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
+    layout: the gradient buckets. pins: settings that results depend on.
+    history: the metrics of the finished epochs, as far as they are kept.
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
     batches: where the batch changed (see `trainers.task.batch_schedule`): [epoch, size, parts] each; None: never.
         `batch_size` is the task's own.
@@ -81,7 +84,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     schedule: dict[str, Any] | None
     layout: dict[str, Any]
-    history: list[dict[str, float]]
+    history: History
     pins: dict[str, str]
     parts: dict[str, dict[str, Any]] | None = None
     task_state: Any = None
@@ -97,12 +100,16 @@ class Checkpoint:
     def as_tree(self) -> dict[str, Any]:
         """Return nested plain data (`trainers.state.tree`); what is not there is left out, as older versions expect."""
         tree = {field.name: getattr(self, field.name) for field in fields(self)}
+        if isinstance(self.history, History):
+            tree |= self.history.as_tree()
         return {name: value for name, value in tree.items() if name not in _OPTIONAL or value is not None}
 
     @classmethod
     def from_tree(cls, tree: dict[str, Any]) -> Checkpoint:
         """Return the checkpoint that `as_tree` described."""
-        return cls(**tree)
+        epochs = tree.get("history")
+        history = {"history": History(epochs, tree.get("past"))} if isinstance(epochs, list) else {}
+        return cls(**{name: value for name, value in tree.items() if name != "past"} | history)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from trainers.task import task as tasks
 from trainers.task.loss import Loss, Weight, nothing_of
-from trainers.task.step_options import StepOptions
+from trainers.task.step_options import NOTHING, StepOptions
 from trainers.task.task import Batch, Task
 from trainers.task.unfit_task import UnfitTask
 
@@ -48,7 +48,7 @@ class PartSteps:
     """The passes of one batch.
 
     forward: gives the loss of a part whose weight is known or not. backward: leaves a scalar's gradients. taking: each
-    part's passes run inside it, with whether it is the last one. parameters: theirs are the gradients.
+    part's passes run inside it, with whether it is the last one. parameters: gives those whose gradients they are.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class PartSteps:
         forward: Callable[[Batch, Weight | None], Loss],
         backward: Callable[[Any], None],
         taking: Callable[[bool], AbstractContextManager[Any]],
-        parameters: Iterable[nn.Parameter],
+        parameters: Callable[[], Iterable[nn.Parameter]],
     ) -> None:
         self._task, self._forward, self._backward = task, forward, backward
-        self._taking, self._parameters = taking, list(parameters)
+        self._taking, self._parameters = taking, parameters
 
     def run(self, batch: Batch, parts: Sequence[tuple[Batch, float]], weights: Sequence[Weight | None]) -> BatchLoss:
         """Leave the batch's gradients; return its loss.
@@ -92,7 +92,7 @@ class PartSteps:
 
     def _leave(self, term: Any, counts: bool) -> None:
         """Leave a part's gradients; zeros where nothing counts, as others may wait for them."""
-        with nullcontext() if counts else nothing_of(self._parameters):
+        with NOTHING if counts else nothing_of(self._parameters()):
             self._backward(term)
 
     def _adding(
@@ -107,7 +107,7 @@ class PartSteps:
             return _Shares([divisor for _, divisor in parts], samples)
         weights = [float(weight) for weight in known if weight is not None]
         if len(weights) < len(parts):
-            return _Sums(tasks.name_of(self._task), len(parts), self._parameters)
+            return _Sums(tasks.name_of(self._task), len(parts), list(self._parameters()))
         whole = sum(weights)
         return _Shares([whole / weight if weight else math.inf for weight in weights], whole)
 

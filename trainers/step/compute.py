@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +14,7 @@ from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.loss import Loss, Weight
 from trainers.task.parts import Phase, phases_of
-from trainers.task.step_options import StepOptions
+from trainers.task.step_options import NOTHING, StepOptions
 from trainers.task.task import Batch, Task
 
 
@@ -53,17 +53,18 @@ class ForwardBackward:
     def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss:
         """Run forward and backward, part by part; return the loss."""
 
+        options = trainer.options
+
         def forward(part: Batch, weight: Weight | None) -> Loss:
-            with trainer.options.precision(trainer.device):
+            with options.precision(trainer.device):
                 return tasks.weighed_loss_of(trainer.task, trainer.model, part, weight)
 
-        @contextmanager
-        def taking(is_last: bool) -> Iterator[None]:
+        def taking(is_last: bool) -> AbstractContextManager[None]:
             trainer.accumulating = not is_last
-            yield
+            return NOTHING
 
-        steps = PartSteps(trainer.task, forward, backward, taking, trainer.model.parameters())
-        return steps.run(batch, trainer.options.parts(batch), trainer.weights)
+        steps = PartSteps(trainer.task, forward, backward, taking, trainer.model.parameters)
+        return steps.run(batch, options.parts(batch), trainer.weights)
 
     def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""

@@ -24,9 +24,10 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
 
     place: the step, for the error.
     """
-    values = _counted(copied([turn.loss for turn in turns])(), copied([turn.samples for turn in turns])())
+    losses, samples = [turn.loss for turn in turns], [turn.samples for turn in turns]
+    values = _counted(copied(losses)(), copied(samples)())
     _check(job, values, first, place)
-    return [turn.with_loss(value) for turn, value in zip(turns, values)]
+    return [turn._replace(loss=value) for turn, value in zip(turns, values)]
 
 
 class StepLosses(Sequence[float]):
@@ -78,7 +79,7 @@ def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
     """Begin to copy losses, or what they were divided by, to the host; return what waits for them."""
     tensors = [loss for loss in losses if isinstance(loss, Tensor)]
     if not tensors or len(tensors) < len(losses) or tensors[0].device.type == "cpu":
-        values = [float(loss) if isinstance(loss, Tensor) else loss for loss in losses]
+        values = [loss.item() if isinstance(loss, Tensor) else loss for loss in losses]
         return lambda: values
     device = with_index(tensors[0].device)
     together = torch.stack(tensors) if len(tensors) > 1 else tensors[0].reshape(1)
@@ -99,6 +100,8 @@ def _counted(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def _check(job: str, values: Sequence[float], first: int, place: str) -> None:
+    if all(map(math.isfinite, values)):
+        return
     for worker, value in enumerate(values, first):
         if not math.isfinite(value):
             raise Diverged(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn, optim
@@ -20,11 +18,11 @@ from trainers.reduce.overlap import Reduction
 from trainers.state.memory_order import lay_out_as_parameters
 from trainers.task.batch_schedule import learning_rates_times
 from trainers.task.loss import Weight
+from trainers.task.step_options import NOTHING
 from trainers.task.unfit_task import UnfitTask
 
 
-@dataclass(frozen=True)
-class TurnResult:
+class TurnResult(NamedTuple):
     """What one worker's turn gave.
 
     update: what its gradients go to; None if it gave none, as its step is over. loss: its batch's mean. samples: what
@@ -37,10 +35,6 @@ class TurnResult:
     samples: Weight = 0
     used: tuple[bool, ...] = ()
     order: Sequence[int] = ()
-
-    def with_loss(self, loss: float) -> TurnResult:
-        """Return the same with the loss as a number; `dataclasses.replace` takes as long as a kernel."""
-        return TurnResult(self.update, loss, self.samples, self.used, self.order)
 
 
 class Update:
@@ -104,7 +98,7 @@ class Update:
         elif is_offered_device and room_on(place) < (workers + 1) * self._buckets.bytes:
             place = HOST
         self._is_settled = self._is_settled or is_offered_device
-        if layout != self.layout or place != before:
+        if (layout is not self.layout and layout != self.layout) or place != before:
             self._lay_out(layout, workers, place)
             if place != before:
                 torch.accelerator.synchronize(place)  # the last gradients are on their way from there
@@ -112,15 +106,21 @@ class Update:
 
     def _lay_out(self, layout: Layout, workers: int, place: torch.device) -> None:
         self._buckets = Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place)
-        self.gradients = [[] if self._alone else self._buckets.empty() for _ in range(workers)]
+        is_small = layout.is_rebuilt and not self._alone and workers > 0 and self._buckets.are_small
+        self._small = gradients.SmallGradients(self.parameters, layout.buckets[0], workers) if is_small else None
+        if self._small is not None:
+            self.gradients = [[vector] for vector in self._small.vectors]
+        else:
+            self.gradients = [[] if self._alone else self._buckets.empty() for _ in range(workers)]
+        stay = self._alone or is_small
+        self._views = [None if stay else self._buckets.views(vectors) for vectors in self.gradients]
         self._hooks.watch(self._watched(layout))
-        self._views = [None if self._alone else self._buckets.views(vectors) for vectors in self.gradients]
 
     def _watched(self, layout: Layout) -> Sequence[Sequence[int]]:
         """Which gradients are taken together: until a step has shown their order, each by itself."""
         if layout.used is None:
             return [(index,) for index in range(len(self.parameters))]
-        if self._alone:
+        if self._alone or self._small is not None:
             return []
         buckets = [[index for index in bucket if layout.used[index]] for bucket in layout.buckets]
         if self.parameters[0].device.type != "cpu":
@@ -128,19 +128,26 @@ class Update:
         sizes = [parameter.nbytes for parameter in self.parameters]
         return [group for bucket in buckets for group in gradients.still_cached(bucket, sizes)]
 
-    @contextmanager
-    def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> Iterator[gradients.Turn]:
+    def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> gradients.Turn:
         """Leave the gradients that are made inside, times `factor`, in the buckets of the own worker `place`.
 
         The last worker's begin to be summed. rank: the worker's, step: the job's, for errors. UnevenGradients.
         """
-        filling = self._filling(reduction) if place == len(self._views) - 1 else None
-        with self._hooks.turn(self._views[place], factor, self._buckets.copies, filling) as turn:
-            yield turn
-        if self.layout.used is not None:
-            check_uses(self._job, self.names, [tuple(turn.used)], self.layout.used, rank, step)
-        if filling is not None:
-            filling.finish()
+        is_last, small = place == len(self._views) - 1, self._small
+        filling = self._filling(reduction) if is_last and small is None else None
+
+        def ended(turn: gradients.Turn) -> None:
+            if self.layout.used is not None:
+                check_uses(self._job, self.names, [tuple(turn.used)], self.layout.used, rank, step)
+            if filling is not None:
+                filling.finish()
+            if small is not None:
+                small.take(place)
+            if small is not None and is_last:
+                small.fill(factor)
+                self._start(reduction, 0)
+
+        return self._hooks.turn(self._views[place], factor, self._buckets.copies, filling, ended)
 
     def agree(self, group: Group, turns: Sequence[TurnResult], step: int) -> Layout:
         """Return the buckets of the updates after this one; all members learn them from the first."""
@@ -165,7 +172,7 @@ class Update:
 
         factor: the learning rate is multiplied by it. turns: how often the schedule is stepped.
         """
-        with learning_rates_times(self.optimizer, factor):
+        with NOTHING if factor == 1.0 else learning_rates_times(self.optimizer, factor):
             self.optimizer.step()
         self.step_schedule(turns)
         for parameter in self.parameters if self.part else ():

@@ -7,7 +7,7 @@ statistics), plain attributes and gradients (`trainers.step.update`). Parameters
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -78,13 +78,18 @@ class VirtualWorker:
         if buffers is not self.buffers:
             copy_all(self.buffers, buffers)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> AbstractContextManager[Any]:
         """Give the process's generators and the model's buffers to this worker, and take their new values back."""
+        return self
+
+    def __enter__(self) -> None:
         self.random.set(self.device)
         if not self.is_at_home:
             self.fill()
-        yield
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return
         if self.is_at_home:
             self._follow()
         else:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from trainers.convergence.convergence import Direction
+from trainers.convergence.history import Direction
 from trainers.state.tree import on_host
 from trainers.task.loss import IGNORED
 from trainers.task.readings import KINDS, Classes, Form, Kind, Misfit, classes_of, values_of

@@ -26,6 +26,8 @@ from trainers.task.task import Batch, samples_in
 
 _PRECISIONS = {"bfloat16": torch.bfloat16}
 KERNELS, GRAPHS = "kernels", "graphs"
+NOTHING = nullcontext()
+"""A context that does nothing, made once: a small network's step enters several."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class StepOptions:
     def precision(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return the context for forward passes on `device`."""
         if self.autocast is None:
-            return nullcontext()
+            return NOTHING
         return torch.autocast(device.type, dtype=_PRECISIONS[self.autocast])
 
     def parts(self, batch: Batch) -> list[tuple[Batch, float]]:

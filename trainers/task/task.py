@@ -329,8 +329,8 @@ def move(value: Any, device: torch.device) -> Any:
         is_sent = value.device.type == "cpu" and device.type not in ("cpu", "meta")
         plain = value.layout is torch.strided and not value.is_nested and not value.is_quantized
         return (value.pin_memory() if is_sent and plain else value).to(device, non_blocking=plain)
+    if isinstance(value, (tuple, list)):
+        return type(value)([move(item, device) for item in value])
     if isinstance(value, Mapping):
         return {key: move(item, device) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(move(item, device) for item in value)
     return value

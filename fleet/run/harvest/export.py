@@ -56,14 +56,13 @@ def card_of(network: TrainedNetwork, member: Member, spec: EnsembleSpec, tied: M
     """Return what a person should know of a network: where it is from, how good it was, and what its inputs are."""
     saved, job = network.checkpoint, member.job
     data = spec.data.get(job.data or "")
-    history = saved.history[saved.epoch - 1] if 0 < saved.epoch <= len(saved.history) else {}
     return {
         "job": member.name,
         "run": spec.name,
         "epoch": saved.epoch,
         "step": saved.step,
         "steps": saved.steps,
-        "metrics": dict(history) if saved.step == 0 else {},
+        "metrics": dict(saved.history.at(saved.epoch)) if saved.step == 0 else {},
         "checkpoint": str(network.path),
         "digest": content_digest(network.path),
         "tied": dict(tied),

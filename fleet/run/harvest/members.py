@@ -19,7 +19,7 @@ from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run.harvest.stored import epoch_of
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.convergence.convergence import Direction
+from trainers.convergence.history import Direction
 from trainers.state.best_checkpoint import best_file
 
 
@@ -203,7 +203,8 @@ def _whole(epochs: Mapping[int, Mapping[str, float]], newest: Path | None) -> Ma
     if newest is None or epochs.keys() >= set(range(1, finished + 1)):
         return epochs
     try:
-        return {**dict(enumerate(read(newest).history, 1)), **epochs}
+        saved = read(newest).history
+        return {**dict(enumerate(saved, saved.dropped + 1)), **epochs}
     except CheckpointError:
         return epochs
 

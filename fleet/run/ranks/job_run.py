@@ -20,6 +20,7 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, StepBatches
 from fleet.run.ranks.first_steps import FirstSteps
 from trainers import Batch, Stop, Trainer, converged
+from trainers.convergence.history import History
 from trainers.job.stop_agreement import StopAgreement
 from trainers.state import checkpoint
 from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
@@ -43,7 +44,7 @@ class Saving:
     keep: int
     best: ByMetric | None = None
 
-    def is_due(self, history: Sequence[Mapping[str, float]]) -> bool:
+    def is_due(self, history: History | Sequence[Mapping[str, float]]) -> bool:
         """Whether a job is saved that has just finished the last of these epochs."""
         best = best_of(history, self.best)
         return len(history) % self.every == 0 or (best is not None and best.epoch == len(history))
@@ -186,6 +187,7 @@ class JobRun:
 
     def _evaluate(self) -> dict[str, float]:
         """The held-out part of the epoch; returns the epoch's metrics, the same on every member."""
+        converged(self._trainer.history, self._course.stop)  # its rule sees all that an older checkpoint has
         waited = self._feed.waited
         sums = self._trainer.evaluate(self._held_out(), self._course.several)
         self._watch.waited_inside_compute(self._feed.waited - waited)

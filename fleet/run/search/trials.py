@@ -55,8 +55,7 @@ def _values(rank: Rank, books: Bookkeeper) -> Values:
 
     def saved(job: str, epoch: int) -> Mapping[str, float]:
         newest, _ = latest_good(rank.directory.checkpoints(job))
-        known = newest.history if newest is not None else ()
-        return known[epoch - 1] if 0 < epoch <= len(known) else {}
+        return newest.history.at(epoch) if newest is not None else {}
 
     values = JournalValues(metrics, saved)
     for event in read_journal(rank.directory.journal):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, write
+from trainers.convergence.history import History
 
 
 def checkpoint(epoch: int, elements: int) -> Checkpoint:
@@ -21,7 +22,7 @@ def checkpoint(epoch: int, elements: int) -> Checkpoint:
     layout = {"buckets": [list(range(20))], "used": None}
     workers: list[dict[str, Any]] = [{"rank": 0, "buffers": {}}]
     optimizer: dict[str, Any] = {"state": {}, "param_groups": []}
-    return Checkpoint("job", 0, 1, 1, epoch, 0, epoch, parameters, workers, optimizer, None, layout, [], {})
+    return Checkpoint("job", 0, 1, 1, epoch, 0, epoch, parameters, workers, optimizer, None, layout, History(), {})
 
 
 def main(folder: Path) -> None:

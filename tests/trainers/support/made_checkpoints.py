@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainers import Checkpoint
+from trainers.convergence.history import History
 
 
 def checkpoint(epoch: int = 1, step: int = 0) -> Checkpoint:
@@ -27,6 +28,6 @@ def checkpoint(epoch: int = 1, step: int = 0) -> Checkpoint:
         optimizer=optimizer,
         schedule=None,
         layout={"buckets": [[1, 0]], "used": [True, True]},
-        history=[{"loss": 0.3}],
+        history=History([{"loss": 0.3}]),
         pins={"torch": "2.0"},
     )

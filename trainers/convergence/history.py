@@ -1,0 +1,153 @@
+"""What is kept of a job's finished epochs: the last ones, and of all what a stopping rule asks for.
+
+A network may train for any number of epochs, so neither its trainers nor its checkpoints hold all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+Direction = Literal["higher", "lower"]
+"""Whether more or less of a metric is better."""
+_DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
+
+KEPT = 64
+"""Epochs whose metrics are kept: more than a journal may lack when all ranks are lost."""
+
+_Rule = tuple[str, Direction, float]
+"""A metric, its direction, and how much better than the best an epoch must be to count."""
+
+
+def is_better(direction: Direction, value: float, reference: float) -> bool:
+    """Return whether `value` is better than `reference`; NaN is not, and nothing is better than NaN."""
+    return value < reference if direction == "lower" else value > reference
+
+
+class History:
+    """The metrics of a job's finished epochs, of which the last KEPT are there; a run's journal has all.
+
+    digest: of all epochs' metrics, in order.
+    """
+
+    def __init__(self, epochs: Iterable[Mapping[str, float]] = (), past: Mapping[str, Any] | None = None) -> None:
+        """Take over epochs: all, or the last ones and `past`, both as `as_tree` gave them."""
+        self._recent = [dict(metrics) for metrics in epochs]
+        self._count, self.digest = 0, ""
+        self._best: dict[_Rule, tuple[float, int, int]] = {}  # value, epoch, epochs since that have a value
+        if past is None:
+            for metrics in self._recent:
+                self._count_in(metrics)
+            return
+        self._count, self.digest = int(past["epochs"]), str(past["digest"])
+        for metric, direction, margin, value, epoch, since in past["best"]:
+            rule = (str(metric), _DIRECTIONS[_DIRECTIONS.index(direction)], float(margin))
+            self._best[rule] = float(value), int(epoch), int(since)
+        if not len(self._recent) <= self._count < 2**63:
+            raise ValueError(f"a history of {self._count} epochs cannot hold {len(self._recent)}")
+
+    @classmethod
+    def of(cls, epochs: History | Sequence[Mapping[str, float]]) -> History:
+        """Return the history of all epochs of a job."""
+        return epochs if isinstance(epochs, History) else cls(epochs)
+
+    @property
+    def dropped(self) -> int:
+        """How many of the first epochs are not kept."""
+        return self._count - len(self._recent)
+
+    def append(self, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of the epoch after the last."""
+        self._count_in(metrics)
+        self._recent.append(dict(metrics))
+        del self._recent[:-KEPT]
+
+    def at(self, epoch: int) -> Mapping[str, float]:
+        """Return the metrics of an epoch, counted from 1; none where it is not kept, or there is none."""
+        return self._recent[epoch - 1 - self.dropped] if self.dropped < epoch <= self._count else {}
+
+    def last(self, metric: str) -> float:
+        """Return the last epoch's value, NaN where it has none. KeyError, naming the metrics there are."""
+        self._check(metric)
+        return self._recent[-1].get(metric, math.nan)
+
+    def best(self, metric: str, better: Direction) -> tuple[float, int] | None:
+        """Return the best value and its epoch, from 1, of equal ones the earliest; None if there is none. KeyError."""
+        if not self._count:
+            return None
+        self._check(metric)
+        value, epoch, _ = self._best[metric, better, 0.0]
+        return (value, epoch) if epoch else None
+
+    def without_improvement(self, metric: str, better: Direction, margin: float) -> int:
+        """Return after how many of the last epochs, of those that have a value, `metric` was no new best. KeyError.
+
+        margin: by how much an epoch must be better than the best before it. If that is new after epochs were dropped,
+        these count as if their best had come first.
+        """
+        self._check(metric)
+        rule = (metric, better, margin)
+        if rule not in self._best:
+            self._best[rule] = self._best[metric, better, 0.0] if self.dropped else (math.nan, 0, 0)
+            for epoch, metrics in enumerate(() if self.dropped else self._recent, 1):
+                self._improve(rule, metrics.get(metric, math.nan), epoch)
+        return self._best[rule][2]
+
+    def has(self, metric: str) -> bool:
+        """Whether any epoch has a metric."""
+        return (metric, "lower", 0.0) in self._best
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return what a checkpoint holds: the epochs that are kept, and what is known of all if some were dropped."""
+        kept = {"history": list(self._recent)}
+        if not self.dropped:
+            return kept
+        best = [[*rule, *found] for rule, found in self._best.items()]
+        return {**kept, "past": {"epochs": self._count, "digest": self.digest, "best": best}}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Mapping[str, float]]:
+        """Give the epochs that are kept."""
+        return iter(self._recent)
+
+    def __getitem__(self, index: int) -> dict[str, float]:
+        place = index - self.dropped if index >= 0 else index
+        if index >= 0 > place:
+            raise IndexError(f"epoch {index + 1} is not among the last {len(self._recent)}, which are kept")
+        return self._recent[place]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, History | Sequence):
+            return NotImplemented
+        theirs = History.of(other)
+        return (len(self), self.digest) == (len(theirs), theirs.digest)
+
+    __hash__ = None  # type: ignore[assignment]  # epochs are added
+
+    def _count_in(self, metrics: Mapping[str, float]) -> None:
+        text = self.digest + json.dumps(dict(metrics), sort_keys=True)
+        self._count, self.digest = self._count + 1, blake2b(text.encode(), digest_size=16).hexdigest()
+        for metric in metrics:
+            if not self.has(metric):
+                self._best |= {(metric, direction, 0.0): (math.nan, 0, 0) for direction in _DIRECTIONS}
+        for rule in self._best:
+            self._improve(rule, metrics.get(rule[0], math.nan), self._count)
+
+    def _improve(self, rule: _Rule, value: float, epoch: int) -> None:
+        """Let a rule see the value of the next epoch; NaN is none."""
+        best, _, since = found = self._best[rule]
+        _, direction, margin = rule
+        if not math.isnan(value):
+            wanted = best - margin if direction == "lower" else best + margin
+            is_new = math.isnan(best) or is_better(direction, value, wanted)
+            self._best[rule] = (value, epoch, 0) if is_new else (*found[:2], since + 1)
+
+    def _check(self, metric: str) -> None:
+        if not self.has(metric):
+            known = sorted({rule[0] for rule in self._best})
+            raise KeyError(f"no metric is called {metric!r}; this job has {', '.join(known)}")
