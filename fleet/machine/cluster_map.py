@@ -394,6 +394,17 @@ def _real_node(comm: MPI.Intracomm) -> int:
     return int(lowest[0])
 
 
+def gather_at_coordinator(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """One small JSON object from every rank, on rank 0; none on the others."""
+    text, is_first = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8), comm.rank == COORDINATOR
+    sizes = np.empty(comm.size if is_first else 0, dtype=np.int64)
+    comm.Gather(np.array([text.size], dtype=np.int64), sizes, COORDINATOR)
+    data = np.empty(int(sizes.sum()), dtype=np.uint8)
+    comm.Gatherv(text, [data, sizes] if is_first else None, COORDINATOR)
+    ends = np.cumsum(sizes)
+    return [json.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
+
+
 def gather(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
     """One small JSON object from every rank, on every rank."""
     text = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of

@@ -18,7 +18,8 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.lending_checks import check_lending, lending_of
 from fleet.run.metric_trial import BatchTrials
 from fleet.run.priced_devices import prices_of
-from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.run.ranks.datasets import facts_of, open_datasets
+from fleet.run.ranks.runtime import Runtime
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates

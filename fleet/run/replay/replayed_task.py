@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as MapStyle
 from torch.utils.data import Subset
 
-from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.run.replay.recorded_job import ReplayedJob
 from fleet.spec import SpecTask, importable
 from fleet.spec.data_keys import data_key, has_folds

@@ -27,7 +27,7 @@ from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import Runtime, facts_of
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.run_directory.directory import RunDirectory
@@ -68,8 +68,8 @@ def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
     spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
     with importable([folder, Path.cwd()]):
         cluster = OnePlace.make()
-        datasets, _ = open_data(world, cluster, spec)
-        runtime = Runtime(spec, facts_of(datasets), None, spec.resources.timeout)
+        datasets, facts, _ = open_data(world, cluster, spec)
+        runtime = Runtime(spec, facts, None, spec.resources.timeout)
         torch.set_num_threads(spec.resources.threads)
         ties = Ties(world, world, world.Dup(), Board.alone())
         rank = OneRank(RunDirectory(options.directory(spec)), ties, cluster, runtime, StopFlag(), datasets)
