@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,7 +18,7 @@ from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
-from fleet.run.opening.agreement import agree
+from fleet.run.opening.agreement import agree_on_spec
 from fleet.run.opening.libraries import chosen_reduction, warm_up
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.rank_checks import check_mpi_threads, place_warnings
@@ -77,13 +77,13 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
         leave("pid", os.getpid())
     folder, stood = options.folder, Path.cwd()
     with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
-        spec = agree(world, lambda: _read_spec(options, world.size), partial(EnsembleSpec.from_mapping, folder=folder))
+        spec = agree_on_spec(world, partial(_read_spec, options, world.size), folder)
     with at_home(folder):  # which the options' own paths do not begin in
         return _take_part(options if Path.cwd() == stood else options.standing(stood), world, spec, stop)
 
 
-def _read_spec(options: RunOptions, ranks: int) -> dict[str, Any]:
-    """The spec's values, on rank 0: no other rank loads what reads specs, which is half of the project."""
+def _read_spec(options: RunOptions, ranks: int) -> EnsembleSpec:
+    """The spec, on rank 0: no other rank loads what reads specs, which is half of the project."""
     with loading():
         from fleet.run.opening.whole_spec import whole_spec
     return whole_spec(options, ranks)

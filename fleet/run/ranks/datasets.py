@@ -9,8 +9,8 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.runtime import DataFacts
 from fleet.run.ranks.task_data import held_out_data, training_data
 from fleet.spec import EnsembleSpec, Job, Source
-from fleet.spec.corner_jobs import corner_jobs
-from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.corner_jobs import corner_jobs, has_folds
+from fleet.spec.data_keys import data_key
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import OrderSpec
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
@@ -20,7 +20,7 @@ from preprocess.sources.blocks import block_bytes
 def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
     """The data sets that the spec's jobs use, by data key, as the preprocessors open them."""
     specs: dict[str, DatasetSpec] = {}
-    for job in (*spec.jobs, *corner_jobs(spec)):
+    for job in (*(spec.jobs[place] for place in spec.found.readers.values()), *corner_jobs(spec)):
         key = data_key(job)
         if key not in specs:
             found = _of_section(spec, key) if job.data is not None else _of_task(spec, job, key)

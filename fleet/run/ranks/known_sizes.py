@@ -19,6 +19,8 @@ _NO_MATTER = {
     "name", "seed", "subset", "folds", "fold", "bag", "metrics", "schedule", "virtual_workers", "stop", "deadline",
     "soft", "user", "priority", "guaranteed", "minimum_devices", "service_level", "arrival",
 }  # fmt: skip
+_NO_RULE = _NO_MATTER - {"subset", "folds", "fold", "bag", "schedule", "virtual_workers", "stop"}
+"""What, beside, no optimizer and no schedule depends on, which may be as long as the run."""
 _RATES = ("lr", "weight_decay")  # torch's optimizers need as much with any of them
 _KEPT = 64  # networks, and jobs that were asked for last
 
@@ -37,7 +39,7 @@ class KnownSizes:
         key = _key(job)
         if key is None:
             return size_of(runtime.task(name), runtime.data_of(name).layout)
-        whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude={"name", "arrival"})], sort_keys=True)
+        whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude=_NO_RULE)], sort_keys=True)
         if whole not in self._last:
             _keep(self._last, whole, self._of_its_kind(runtime, name, key))
         return self._last[whole]

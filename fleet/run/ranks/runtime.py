@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from fleet.coordination.protocol import SetBatch
 from fleet.run.ranks.feed import Reading
 from fleet.spec import EnsembleSpec, Job, SpecTask
-from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.corner_jobs import has_folds
+from fleet.spec.data_keys import data_key
 from fleet.spec.directions import directions
 from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation
@@ -111,8 +112,7 @@ class Runtime:
 
     def _with(self, mine: Job) -> Runtime:
         """Return a runtime with this job in place of that of its name."""
-        jobs = tuple(mine if job.name == mine.name else job for job in self.spec.jobs)
-        return replace(self, spec=self.spec.with_jobs(jobs))
+        return replace(self, spec=self.spec.with_changed_job(mine))
 
     @property
     def own_spec(self) -> EnsembleSpec:

@@ -21,7 +21,7 @@ from fleet.machine.signals import StopFlag
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, ends_all, exit_code
 from fleet.run.measuring import rating
-from fleet.run.opening.agreement import agree
+from fleet.run.opening.agreement import agree_on_spec
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
@@ -31,7 +31,7 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.run_directory.directory import RunDirectory
-from fleet.spec import EnsembleSpec, importable
+from fleet.spec import importable
 from preprocess import Ring
 from preprocess.making import dataset
 
@@ -65,7 +65,7 @@ class OnePlace(ClusterMap):
 def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
     """As `fleet.run.main` does it on each rank."""
     folder = options.spec.parent
-    spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
+    spec = agree_on_spec(world, lambda: whole_spec(options), folder)
     with importable([folder, Path.cwd()]):
         cluster = OnePlace.make()
         datasets, facts, _ = open_data(world, cluster, spec)
