@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import KnownOperators, Size, size_of
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key
@@ -30,6 +30,7 @@ class KnownSizes:
 
     def __init__(self) -> None:
         self._found: dict[str, Size] = {}
+        self._operators = KnownOperators()
         self._networks: dict[str, nn.Module] = {}  # on torch's meta device
         self._last: dict[str, Size] = {}
 
@@ -38,7 +39,7 @@ class KnownSizes:
         job = runtime.job(name)
         key = _key(job)
         if key is None:
-            return size_of(runtime.task(name), runtime.data_of(name).layout)
+            return size_of(runtime.task(name), runtime.data_of(name).layout, self._operators)
         whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude=_NO_RULE)], sort_keys=True)
         if whole not in self._last:
             _keep(self._last, whole, self._of_its_kind(runtime, name, key))
@@ -48,7 +49,7 @@ class KnownSizes:
         """The size of all jobs of this key; the job's own arguments may be such as nothing can be made of."""
         task = runtime.task(name)
         if key not in self._found:
-            self._found[key] = size_of(task, runtime.data_of(name).layout)
+            self._found[key] = size_of(task, runtime.data_of(name).layout, self._operators)
             return self._found[key]
         with no_exit(), torch.device("meta"):
             if key not in self._networks:
