@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from fleet.machine.cluster_map import COORDINATOR
+from fleet.machine.cluster_map import COORDINATOR, broadcast
 from fleet.run.bad_input import BadInput
 from fleet.run.ending import MENDABLE
 from fleet.spec import EnsembleSpec
@@ -37,7 +35,7 @@ def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], _
             said = {"value": find()}
         except MENDABLE as error:
             failure, said = error, {"error": str(error)}
-    said = _broadcast(world, said)
+    said = json.loads(broadcast(world, json.dumps(said)))
     if "error" in said:
         raise failure if failure is not None else BadInput(said["error"])
     return read(said["value"])
@@ -63,19 +61,5 @@ def agree_on_spec(world: MPI.Intracomm, find: Callable[[], EnsembleSpec], folder
         return values
 
     values = agree(world, told, lambda value: value)
-    lines = _broadcast_text(world, lines)
+    lines = broadcast(world, lines)
     return found[0] if found else EnsembleSpec.from_lines(values, lines, folder)
-
-
-def _broadcast(world: MPI.Intracomm, said: dict[str, Any]) -> Any:
-    """Rank 0's words, on every rank."""
-    return json.loads(_broadcast_text(world, json.dumps(said)))
-
-
-def _broadcast_text(world: MPI.Intracomm, text: str) -> str:
-    data = np.frombuffer(text.encode(), dtype=np.uint8).copy()
-    length = np.array([data.size], dtype=np.int64)
-    world.Bcast(length, COORDINATOR)
-    data = data if world.rank == COORDINATOR else np.empty(int(length[0]), dtype=np.uint8)
-    world.Bcast(data, COORDINATOR)
-    return data.tobytes().decode()
