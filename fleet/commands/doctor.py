@@ -88,7 +88,8 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
             tell(str(error))
         return FAILED
     listeners = listeners_by_node(gather(world, listeners_here()))
-    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads, members)
+    facts = gather_facts(world, cluster.places[world.rank])
+    findings = check_binding(facts, threads, members) if facts else []
     if world.rank == 0:
         console = rank_console()
         console.print(binding_table(cluster))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fleet.machine.cluster_map import Place, gather
+from fleet.machine.cluster_map import Place, gather_at_coordinator
 from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.launch.launched import launched_by_us
 
@@ -57,8 +57,8 @@ class RankFacts:
 
 
 def gather_facts(comm: MPI.Intracomm, place: Place) -> tuple[RankFacts, ...]:
-    """The facts of all ranks, on every rank. All call it."""
-    return tuple(from_mapping(entry) for entry in gather(comm, asdict(own_facts(place))))
+    """The facts of all ranks, on rank 0; none on the others. All call it."""
+    return tuple(from_mapping(entry) for entry in gather_at_coordinator(comm, asdict(own_facts(place))))
 
 
 def own_facts(place: Place, environment: Mapping[str, str] = os.environ) -> RankFacts:

@@ -6,9 +6,9 @@ import json
 import os
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import usable_memory
-from fleet.machine.near_cores import cores_near, pci_address, settle_cores
+from fleet.machine.near_cores import Cores, bind, cores_near, near_first, pci_address
 from preprocess import shared_memory_available
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class ClusterMap:
 
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""
-        ranks = [asdict(p) for p in self.places]
+        ranks = [dict(vars(place)) for place in self.places]
         counts = Counter(place.node for place in self.trainers)
         nodes = [counts[node] for node in self.nodes if counts[node]]
         return {"ranks": ranks, "devices_per_node": nodes, "members_per_device": self.members}
@@ -206,31 +206,94 @@ def discover(
             one that is not there.
     """
     _refuse_singletons(comm.size, ranks_started())
-    hosts = gather(comm, _facts_of_host(comm, processor))
-    nodes = [int(h["node"]) for h in hosts]
-    if pretend is not None:
-        nodes = _pretended_nodes(comm.size, preprocessors, pretend)
-    role = roles(comm.size, preprocessors, nodes)
+    hosts = gather_at_coordinator(comm, _facts_of_host(comm, processor))
+    nodes, role = _agreed(comm, lambda: _nodes_and_roles(comm.size, preprocessors, hosts, pretend))
     order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
-    devices = _gathered_devices(comm, device, local if comm.rank in device_of else None)
-    near = [each.get("near", []) for each in devices]
-    cores = settle_cores(partial(gather, comm), comm.rank, [each["cores"] for each in hosts], near, nodes)
-    found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
-    kind = dict(zip(order, kinds_of(found, kinds or {})))
-    return ClusterMap(
-        tuple(
+    told = gather_at_coordinator(comm, _told_of_device(device, local if comm.rank in device_of else None))
+    _agreed(comm, lambda: _refuse_problems(told))
+    devices = [each["facts"] for each in told]
+    cores = _settled_cores(comm, hosts, devices, nodes)
+
+    def places() -> dict[str, Any]:
+        found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
+        kind = dict(zip(order, kinds_of(found, kinds or {})))
+        return _columns([
             Place(
-                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
-                cores[r],
+                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"), cores[r],
                 hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
                 devices[r].get("pci"), kind.get(r),
             )
             for r in range(comm.size)
-        ),
-        members if any("bytes" in facts for facts in devices) else 1,
-    )  # fmt: skip
+        ])  # fmt: skip
+
+    found = _from_columns(_agreed(comm, places))
+    return ClusterMap(found, members if any(place.device_bytes is not None for place in found) else 1)
+
+
+def _nodes_and_roles(
+    size: int, preprocessors: int, hosts: Sequence[Mapping[str, Any]], pretend: tuple[int, ...] | None
+) -> tuple[list[int], list[str]]:
+    """The node and the role of each rank, from what rank 0 was told."""
+    nodes = [int(host["node"]) for host in hosts]
+    if pretend is not None:
+        nodes = _pretended_nodes(size, preprocessors, pretend)
+    return nodes, roles(size, preprocessors, nodes)
+
+
+def _settled_cores(
+    comm: MPI.Intracomm, hosts: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, Any]], nodes: Sequence[int]
+) -> list[Cores]:
+    """The cores of each rank, for rank 0, once trainers have those near their devices, as `settle_cores` does it."""
+    before = [tuple(host["cores"]) for host in hosts]
+    after = near_first(before, [tuple(each.get("near", ())) for each in devices], nodes) if before else []
+    own = tuple(sorted(os.sched_getaffinity(0)))
+    told = _agreed(comm, lambda: None if after == before else _encoded(after))
+    if told is None:
+        return before
+    values, numbers = told
+    mine = tuple(values[numbers[comm.rank]])
+    moved = gather_at_coordinator(comm, {"moved": mine == own or bind(mine)})
+    if _agreed(comm, lambda: all(answer["moved"] for answer in moved)):
+        return after
+    bind(own)
+    return before
+
+
+def _columns(places: Sequence[Place]) -> dict[str, Any]:
+    """The places as plain values, by their keys: most ranks have the values of others."""
+    return {each.name: _encoded([getattr(place, each.name) for place in places]) for each in fields(Place)}
+
+
+def _encoded(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The different ones of some values, and the number of each among these."""
+    numbers: dict[Any, int] = {}
+    told = [numbers.setdefault(value, len(numbers)) for value in values]
+    return list(numbers), told
+
+
+def _from_columns(columns: Mapping[str, Any]) -> tuple[Place, ...]:
+    """The places that `_columns` gave."""
+    rows = []
+    for values, numbers in columns.values():
+        known = [tuple(value) if isinstance(value, list) else value for value in values]
+        rows.append([known[number] for number in numbers])
+    return tuple(Place(*row) for row in zip(*rows))
+
+
+def _agreed(comm: MPI.Intracomm, find: Callable[[], Any]) -> Any:
+    """What rank 0 finds, as plain values on every rank; its ClusterError is every rank's."""
+    said: dict[str, Any] = {}
+    if comm.rank == COORDINATOR:
+        try:
+            said = {"value": find()}
+        except ClusterError as error:
+            said = {"error": str(error)}
+    said = json.loads(broadcast(comm, json.dumps(said)))
+    if "error" in said:
+        raise ClusterError(said["error"])
+    return said["value"]
 
 
 def _refuse_singletons(size: int, started: int | None) -> None:
@@ -332,22 +395,19 @@ def _accelerator(device: Mapping[str, Any], in_sizes: bool) -> str:
     return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if in_sizes else str(device["model"])
 
 
-def _gathered_devices(comm: MPI.Intracomm, device: str, local: int | None) -> list[dict[str, Any]]:
-    """The facts of all ranks' devices, on every rank; {} of those that do not train, for which `local` is None.
-
-    Raises:
-        ClusterError: on every rank alike, what the first trainer says that has no such device.
-    """
-    problem = ""
+def _told_of_device(device: str, local: int | None) -> dict[str, Any]:
+    """The facts of this rank's device, or why it has none; {} where it does not train, for which `local` is None."""
     try:
-        mine = {} if local is None else _facts_of_device(device, local)
+        return {"facts": {} if local is None else _facts_of_device(device, local), "problem": ""}
     except ClusterError as error:
-        mine, problem = {}, str(error)
-    told = gather(comm, {"facts": mine, "problem": problem})
+        return {"facts": {}, "problem": str(error)}
+
+
+def _refuse_problems(told: Sequence[Mapping[str, Any]]) -> None:
+    """ClusterError with what the first trainer says that has no such device."""
     for each in told:
         if each["problem"]:
             raise ClusterError(each["problem"])
-    return [each["facts"] for each in told]
 
 
 def _facts_of_device(device: str, local: int) -> dict[str, Any]:
@@ -392,6 +452,27 @@ def _real_node(comm: MPI.Intracomm) -> int:
     inside.Allreduce(MPI.IN_PLACE, lowest, op=MPI.MIN)
     inside.Free()
     return int(lowest[0])
+
+
+def broadcast(comm: MPI.Intracomm, text: str) -> str:
+    """Rank 0's text, on every rank."""
+    data = np.frombuffer(text.encode(), dtype=np.uint8).copy()
+    length = np.array([data.size], dtype=np.int64)
+    comm.Bcast(length, COORDINATOR)
+    data = data if comm.rank == COORDINATOR else np.empty(int(length[0]), dtype=np.uint8)
+    comm.Bcast(data, COORDINATOR)
+    return data.tobytes().decode()
+
+
+def gather_at_coordinator(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """One small JSON object from every rank, on rank 0; none on the others."""
+    text, is_first = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8), comm.rank == COORDINATOR
+    sizes = np.empty(comm.size if is_first else 0, dtype=np.int64)
+    comm.Gather(np.array([text.size], dtype=np.int64), sizes, COORDINATOR)
+    data = np.empty(int(sizes.sum()), dtype=np.uint8)
+    comm.Gatherv(text, [data, sizes] if is_first else None, COORDINATOR)
+    ends = np.cumsum(sizes)
+    return [json.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
 
 
 def gather(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:

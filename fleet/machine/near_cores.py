@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,8 +72,12 @@ def near_first(cores: Sequence[Cores], near: Sequence[Cores], nodes: Sequence[in
         nodes: the node of each rank.
     """
     given = list(cores)
-    for node in set(nodes):
-        ranks = [rank for rank, of in enumerate(nodes) if of == node]
+    if not any(near):
+        return given
+    of_nodes: dict[int, list[int]] = defaultdict(list)
+    for rank, node in enumerate(nodes):
+        of_nodes[node].append(rank)
+    for ranks in of_nodes.values():
         held = [core for rank in ranks for core in cores[rank]]
         if len(held) == len(set(held)):
             for size in {len(cores[rank]) for rank in ranks}:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from fleet.profiling.measure import largest_collated, made_up_batch
@@ -29,6 +30,7 @@ from trainers.task.without_memory import model_without_memory
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
 ASSUMED_OF_ACCELERATORS = 2e13
 ASSUMED_PARAMETERS_PER_SECOND = 1e9  # for models that cannot be counted
+_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 @dataclass(frozen=True)
@@ -96,16 +98,133 @@ class _SavedBytes:
         return tensor
 
 
-def size_of(task: Any, layout: SampleLayout) -> Size:
-    """Size the job of `task`, whose samples look like `layout`."""
+@dataclass(frozen=True)
+class _Operator:
+    """What an operator did with arguments of some shapes: operations, refusals on GPUs, and what it gave.
+
+    Attributes:
+        results: size, strides and dtype of each; None where they were no fresh tensors.
+        is_one: it gave a tensor, not several.
+        gives_first: it changed nothing but the numbers of its first argument, and gave that. What does neither, such as
+            a view, has to run again.
+    """
+
+    operations: int
+    names: tuple[str, ...]
+    results: tuple[tuple[Any, ...] | None, ...] | None
+    is_one: bool
+    gives_first: bool
+
+
+class KnownOperators:
+    """Operators of torch by the shapes of their arguments, on which alone it depends what they give without data.
+
+    Deep networks repeat their blocks, and torch takes a millisecond for many an operator on the meta device.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[Any, _Operator] = {}
+
+
+class _Counted(TorchDispatchMode):
+    """Counts operations and notes operators, forward and backward; runs few that are known.
+
+    Args:
+        counts: whether unknown operators without a form, such as those on tensors with memory, are counted too.
+    """
+
+    def __init__(self, known: KnownOperators, counts: bool = True) -> None:
+        super().__init__()
+        self._counts = counts
+        self._known = known.found
+        self.operations, self.names = 0, dict[str, None]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        told = _described((args, kwargs)) if getattr(func, "namespace", "") == "aten" else None
+        key = None if told is None else (func, told)
+        found = None if key is None else self._known.get(key)
+        if key is None and not self._counts:
+            return func(*args, **(kwargs or {}))
+        if found is None:
+            with FlopCounterMode(display=False) as counter, OperatorsSeen() as seen:
+                result = func(*args, **(kwargs or {}))
+            forms = None if key is None else _forms(func, (args, kwargs), result)
+            gives_first = told is not None and _gives_first(func, args, result) and told == _described((args, kwargs))
+            operations, names = counter.get_total_flops(), tuple(seen.names)
+            found = _Operator(operations, names, forms, isinstance(result, Tensor), gives_first)
+            if key is not None:
+                self._known[key] = found
+        elif found.gives_first:
+            result = args[0]
+        elif found.results is None:
+            result = func(*args, **(kwargs or {}))
+        else:
+            made = [None if form is None else _made(*form) for form in found.results]
+            result = made[0] if found.is_one else tuple(made)
+        self.operations += found.operations
+        self.names.update(dict.fromkeys(found.names))
+        return result
+
+
+def _described(value: Any) -> Any:
+    """What an operator's outcome depends on, hashable; None: on more than is told here."""
+    if isinstance(value, Tensor):
+        return _form(value) if _is_plain(value) else None
+    if isinstance(value, (list, tuple, dict)):
+        told = tuple(map(_described, value.items() if isinstance(value, dict) else value))
+        return None if None in told else (type(value), told)
+    return (type(value), value) if isinstance(value, _PLAIN) else None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.is_meta and tensor.layout == torch.strided
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _made(size: Any, stride: Any, dtype: torch.dtype) -> Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="meta")
+
+
+def _forms(func: Any, given: Any, result: Any) -> tuple[Any, ...] | None:
+    """The forms by which an operator's results can be made again; None: they are not fresh tensors."""
+    results = (result,) if isinstance(result, Tensor) else result
+    if not isinstance(results, tuple) or any(argument.alias_info is not None for argument in func._schema.arguments):
+        return None
+    storages = {each.untyped_storage()._cdata for each in tree_leaves(given) if isinstance(each, Tensor)}
+    for tensor in (each for each in results if each is not None):
+        if not isinstance(tensor, Tensor) or not _is_plain(tensor) or tensor.storage_offset():
+            return None
+        storage = tensor.untyped_storage()
+        if storage._cdata in storages or storage.nbytes() != _made(*_form(tensor)).untyped_storage().nbytes():
+            return None
+        storages.add(storage._cdata)
+    return tuple(None if tensor is None else _form(tensor) for tensor in results)
+
+
+def _gives_first(func: Any, args: Any, result: Any) -> bool:
+    """Whether an operator writes to its first argument alone, and gives that."""
+    first, *others = (argument.alias_info for argument in func._schema.arguments)
+    return first is not None and first.is_write and not any(others) and result is args[0]
+
+
+def size_of(task: Any, layout: SampleLayout, known: KnownOperators | None = None) -> Size:
+    """Size the job of `task`, whose samples look like `layout`.
+
+    Args:
+        known: operators that other jobs have run.
+    """
     spare_compiler(TorchDispatchMode.__subclasses__())
-    with no_exit():
+    known = known or KnownOperators()
+    with no_exit(), _Counted(known, counts=False):
         model = model_without_memory(task.model)
-    saved, operations, seen, unfit = _SavedBytes(), None, OperatorsSeen(), ""
+    saved, operations, unfit, counted = _SavedBytes(), None, "", _Counted(known)
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():
-            operations = _run_once(task, model, layout, saved, seen) / task.batch_size
+            operations = _run_once(task, model, layout, saved, counted) / task.batch_size
             for optimizer in optimizers:
                 optimizer.step()
     except (Exception, SystemExit) as error:
@@ -128,21 +247,21 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         ),
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
-        nondeterministic=tuple(seen.names),
+        nondeterministic=tuple(counted.names),
         unfit=unfit,
     )
 
 
-def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, seen: OperatorsSeen) -> float:
+def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, counted: _Counted) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
     meta = torch.device("meta")
     batch = move(largest_collated(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
-    with FlopCounterMode(display=False) as counter, seen, hooks:
+    with counted, hooks:
         parts = (loss for _, loss in task.step(model, batch)) if is_parted(task) else None
         for loss in parts or [loss_of(task, model, batch).mean]:
             backward(loss)
-    return float(counter.get_total_flops())
+    return float(counted.operations)
 
 
 def _unfit(task: Any, error: BaseException) -> str:

@@ -11,9 +11,10 @@ import torch
 
 from fleet.run.bad_input import BadInput
 from fleet.run.batch_bounds import BatchBounds
-from fleet.run.input_checks import least_size, rooms_of
+from fleet.run.input_checks import rooms_of
 from fleet.run.memory_checks import Room
 from fleet.run.prediction import PredictionInput, prepare
+from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.spec import importable
 from trainers.device.device_room import share_of
 
@@ -31,7 +32,7 @@ def with_estimated_batches(ready: PredictionInput, start: float | None) -> Predi
     asking = [job for job in runtime.spec.jobs if job.largest_batch is not None]
     if not asking:
         return ready
-    rooms = _rooms(ready)
+    rooms, known = _rooms(ready), KnownSizes()
     with importable([runtime.spec.folder, Path.cwd()]):
         for job in asking:
             try:
@@ -39,7 +40,7 @@ def with_estimated_batches(ready: PredictionInput, start: float | None) -> Predi
             except ValueError as error:
                 raise BadInput(f"job {job.name}: {error}") from None
             runtime = runtime.with_batch(job.name, bound.size)
-            sizes[job.name] = least_size(runtime, runtime.job(job.name))
+            sizes[job.name] = known.of(runtime, job.name)
     return prepare(runtime.spec, ready.shape, start)
 
 

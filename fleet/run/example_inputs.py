@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fleet.run.bad_input import BadInput
-from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
 from preprocess import HELD_OUT, TRAIN, Dataset

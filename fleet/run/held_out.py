@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.corner_jobs import has_folds
+from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_of
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset

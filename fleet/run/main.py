@@ -19,14 +19,13 @@ from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
-from fleet.run.opening.agreement import agree
+from fleet.run.opening.agreement import agree_on_spec
 from fleet.run.opening.libraries import chosen_reduction, warm_up
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.rank_checks import check_mpi_threads, place_warnings
-from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
+from fleet.run.ranks.runtime import Rehearsal, Runtime
 from fleet.run.ranks.time_limit import time_limit, together
 from fleet.spec import EnsembleSpec
 from preprocess.files.modules import at_home
@@ -78,9 +77,16 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
         leave("pid", os.getpid())
     folder, stood = options.folder, Path.cwd()
     with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
-        spec = agree(world, lambda: whole_spec(options, world.size), partial(EnsembleSpec.from_mapping, folder=folder))
+        spec = agree_on_spec(world, partial(_read_spec, options, world.size), folder)
     with at_home(folder):  # which the options' own paths do not begin in
         return _take_part(options if Path.cwd() == stood else options.standing(stood), world, spec, stop)
+
+
+def _read_spec(options: RunOptions, ranks: int) -> EnsembleSpec:
+    """The spec, on rank 0: no other rank loads what reads specs, which is half of the project."""
+    with loading():
+        from fleet.run.opening.whole_spec import whole_spec
+    return whole_spec(options, ranks)
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:
@@ -92,12 +98,10 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
             processor(),
         )  # fmt: skip
         warnings = place_warnings(world, cluster, options, asked)
-    datasets, unlike = open_data(world, cluster, spec)
+    datasets, facts, unlike = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)
     with together(world, 2 * spec.resources.timeout, "tried what adds gradients"):
         options, told = chosen_reduction(world, cluster, options, spec.resources.timeout)
-    with together(world, spec.resources.timeout, "learnt how large the data sets are"):
-        facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
     rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
     runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
     torch.set_num_threads(spec.resources.threads)

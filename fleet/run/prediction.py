@@ -13,12 +13,14 @@ from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
-from fleet.run.input_checks import check_against_data, check_minimum, least_size
+from fleet.run.input_checks import check_against_data, check_minimum, least_sizes
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.lending_checks import check_lending, lending_of
 from fleet.run.metric_trial import BatchTrials
 from fleet.run.priced_devices import prices_of
-from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.run.ranks.datasets import facts_of, open_datasets
+from fleet.run.ranks.known_sizes import KnownSizes
+from fleet.run.ranks.runtime import Runtime
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
@@ -120,7 +122,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)
         check_lending(runtime, cluster)
-        sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
+        sizes = least_sizes(runtime, KnownSizes())
     with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))

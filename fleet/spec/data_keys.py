@@ -1,12 +1,10 @@
-"""The names under which a run's data sets are opened, and what all their jobs together ask of one."""
+"""The names under which a run's data sets are opened."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 
-from fleet.spec.corner_jobs import corner_jobs
-from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 
 
@@ -24,11 +22,3 @@ def data_key(job: Job) -> str:
 def is_own(key: str) -> bool:
     """Whether a data set is a task's own, of which the spec's `data` says nothing."""
     return "#" in key
-
-
-def has_folds(spec: EnsembleSpec, key: str) -> bool:
-    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
-    search = spec.search
-    varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
-    jobs = (*spec.folded_jobs, *corner_jobs(spec)) if varied else spec.folded_jobs
-    return any(job.folds is not None and data_key(job) == key for job in jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.building import build, document_of
 from fleet.spec.checkpoints import Checkpoints
 from fleet.spec.document import Document
-from fleet.spec.found_jobs import FoundJobs
+from fleet.spec.found_jobs import FoundJobs, LazyJobs
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.profile_files import profile_files
@@ -111,14 +112,20 @@ class EnsembleSpec(Section):
 
     def with_jobs(self, jobs: tuple[Job, ...]) -> EnsembleSpec:
         """Return the spec with these jobs in place of its own; their names are all different."""
-        spec = self.model_copy(update={"jobs": jobs})
-        spec._found = FoundJobs()
-        return spec
+        return self.model_copy(update={"jobs": jobs})
 
     def with_job(self, job: Job) -> EnsembleSpec:
         """Return the spec with one job more, whose name none of its jobs has."""
-        spec = self.model_copy(update={"jobs": (*self.jobs, job)})
-        spec._found = self._found.joined(self.jobs, spec.jobs)
+        spec = self.model_copy(update={"jobs": self.jobs + (job,)})
+        spec._found = self.found.joined(spec.jobs)
+        return spec
+
+    def with_changed_job(self, job: Job) -> EnsembleSpec:
+        """Return the spec with this job in place of the one of its name, which reads the same data."""
+        place = self.found.place(job.name)
+        assert place is not None, f"no job is called {job.name!r}"
+        spec = self.model_copy(update={"jobs": self.jobs[:place] + (job,) + self.jobs[place + 1 :]})
+        spec._found = self.found.among_changed(spec.jobs)
         return spec
 
     def job(self, name: str) -> Job:
@@ -127,15 +134,36 @@ class EnsembleSpec(Section):
         Raises:
             KeyError: there is none.
         """
-        place = self._found.place(self.jobs, name)
+        place = self.found.place(name)
         if place is None:
             raise KeyError(f"no job is called {name!r}")
         return self.jobs[place]
 
     @property
-    def folded_jobs(self) -> tuple[Job, ...]:
-        """The jobs that hold out a fold of their samples."""
-        return self._found.with_folds(self.jobs)
+    def found(self) -> FoundJobs:
+        """What is known of its jobs without a look at each."""
+        if self._found.jobs is not self.jobs:
+            self._found = FoundJobs.among(self.jobs)
+        return self._found
+
+    def to_lines(self) -> tuple[dict[str, Any], str]:
+        """The spec for other processes: JSON-able values without the jobs, and a line of JSON for each job."""
+        head = self.model_dump(mode="json", exclude={"jobs"})
+        found = {"places": self.found.places, "readers": self.found.readers, "folded": sorted(self.found.folded)}
+        return {"spec": head, "found": found}, "\n".join(json.dumps(job.model_dump(mode="json")) for job in self.jobs)
+
+    @classmethod
+    def from_lines(cls, told: Mapping[str, Any], lines: str, folder: pathlib.Path) -> EnsembleSpec:
+        """The spec that `to_lines` gave, in another process, which reads a job when it first asks for it.
+
+        Args:
+            folder: where its modules and relative paths are looked for.
+        """
+        jobs, found = LazyJobs(lines.split("\n") if lines else []), told["found"]
+        spec = cls.model_validate({**told["spec"], "jobs": tuple(jobs[:1])}).written_at(Origins(folder=folder))
+        spec = spec.model_copy(update={"jobs": jobs})
+        spec._found = FoundJobs(jobs, found["places"], found["readers"], frozenset(found["folded"]))
+        return spec
 
     @property
     def origins(self) -> Origins:

@@ -66,12 +66,14 @@ def _is_path(source: Source | None, path: KeyPath, text: str) -> bool:
     return ":" not in source.source or told or os.sep in text or bool(Path(text).suffix)
 
 
-def found_files(spec: EnsembleSpec) -> dict[str, Any]:
-    """Sections that name files of rates, with the full paths of those that are in the current folder alone."""
+def with_found_files(spec: EnsembleSpec) -> EnsembleSpec:
+    """The spec with the full paths of its files of rates, of which some are in the current folder alone."""
+    if spec.folder.absolute() == Path.cwd():
+        return spec
     found: dict[str, Any] = {}
-    values = spec.to_mapping() if spec.folder.absolute() != Path.cwd() else {}
-    for section, key in (("profile", "file"), ("rehearse", "rates")):
-        told = (values.get(section) or {}).get(key)
+    for name, key in (("profile", "file"), ("rehearse", "rates")):
+        section = getattr(spec, name)
+        told = None if section is None else getattr(section, key)
         if isinstance(told, str):
-            found[section] = {**values[section], key: str(spec.file(told).absolute())}
-    return found
+            found[name] = section.model_copy(update={key: str(spec.file(told).absolute())})
+    return spec.model_copy(update=found)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.run.ranks.datasets import facts_of, open_datasets
+from fleet.run.ranks.runtime import Runtime
 from fleet.spec import load
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states

@@ -8,7 +8,8 @@ import pytest
 
 from fleet.run.input_checks import check_against_data
 from fleet.run.metric_trial import BatchTrials
-from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.run.ranks.datasets import facts_of, open_datasets
+from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec, SpecError
 from trainers.task.task import drops_last
 

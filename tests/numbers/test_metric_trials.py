@@ -11,7 +11,8 @@ import torch
 
 from benchmarks.numbered import measured_networks as own
 from fleet.run.metric_trial import BatchTrials
-from fleet.run.ranks.runtime import Rehearsal, Runtime, facts_of, open_datasets
+from fleet.run.ranks.datasets import facts_of, open_datasets
+from fleet.run.ranks.runtime import Rehearsal, Runtime
 from fleet.spec import EnsembleSpec, Problem, SpecTask
 
 MODULE = own.__name__

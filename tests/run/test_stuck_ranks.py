@@ -51,7 +51,7 @@ IN_ITS_RING = (
     "shutil.disk_usage = lambda place: asked.extend(['mpi4py.MPI' in sys.modules]) or "
     "(signal.pause() if sum(asked) == 5 else usage(place))"  # its fifth use of shared memory
 )
-IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 2; main.whole_spec = lambda *_: signal.pause()"
+IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 2; main._read_spec = lambda *_: signal.pause()"
 
 
 @pytest.mark.parametrize(

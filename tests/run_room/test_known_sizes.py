@@ -35,10 +35,10 @@ def test_rates_change_no_size_and_all_else_may(
 ) -> None:
     asked = 0
 
-    def counted(task: Any, layout: Any) -> sizing.Size:
+    def counted(*known: Any) -> sizing.Size:
         nonlocal asked
         asked += 1
-        return sizing.size_of(task, layout)
+        return sizing.size_of(*known)
 
     monkeypatch.setattr(known_sizes, "size_of", counted)
     sizes, times = KnownSizes(), []

@@ -24,9 +24,10 @@ from fleet.coordination.protocol import (
     Shutdown,
     SkipSamples,
 )
+from fleet.run.ranks.datasets import open_datasets
 from fleet.run.ranks.lent_trainer import LentTrainer
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import Runtime, open_datasets
+from fleet.run.ranks.runtime import Runtime
 from preprocess import TRAIN, Itinerary, LaneSpec, Ring, StreamKey
 
 SAMPLES, SLOT = 48, 8

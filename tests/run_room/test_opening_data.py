@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.run.ranks.runtime import open_datasets
+from fleet.run.ranks.datasets import open_datasets
 from fleet.spec import EnsembleSpec
 from preprocess import SourceError
 

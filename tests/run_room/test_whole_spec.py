@@ -34,8 +34,8 @@ def options(tmp_path: Path) -> RunOptions:
     return RunOptions(tmp_path / "spec.yaml", out=tmp_path / "run")
 
 
-def names(values: dict[str, Any]) -> list[str]:
-    return [job["name"] for job in values["jobs"]]
+def names(spec: EnsembleSpec) -> list[str]:
+    return [job.name for job in spec.jobs]
 
 
 def added(options: RunOptions) -> AddedJobs:
@@ -44,7 +44,7 @@ def added(options: RunOptions) -> AddedJobs:
 
 
 def job(options: RunOptions, name: str, **keys: Any) -> dict[str, Any]:
-    spec = EnsembleSpec.from_mapping(whole_spec(options))
+    spec = whole_spec(options)
     return {**spec.jobs[0].model_dump(mode="json"), "name": name, **keys}
 
 
@@ -60,7 +60,7 @@ def test_jobs_that_were_taken_in_are_part_of_it(options: RunOptions) -> None:
 def test_an_offer_arrives_so_long_after_the_start(options: RunOptions, tmp_path: Path) -> None:
     added(options).offer(job(options, "late", arrival=5.0))
     (tmp_path / "run" / "journal.jsonl").write_text('{"t": 100.0, "event": "ended", "overhead_seconds": {}}\n')
-    assert whole_spec(options)["jobs"][-1]["arrival"] == 105.0
+    assert whole_spec(options).jobs[-1].arrival == 105.0
 
 
 @pytest.mark.parametrize("wrong", [{"name": "a"}, {"virtual_workers": 0}])

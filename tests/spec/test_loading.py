@@ -94,6 +94,20 @@ def test_round_trip_of_a_whole_spec(text: str) -> None:
     assert loads(yaml.safe_dump(mapping)) == spec
 
 
+def test_lines_for_other_processes(text: str) -> None:
+    spec = loads(text)
+    read = EnsembleSpec.from_lines(*spec.to_lines(), pathlib.Path("elsewhere"))
+    assert tuple(read.jobs) == spec.jobs and read.with_jobs(spec.jobs) == spec and read.folder.name == "elsewhere"
+    assert read.found.readers == spec.found.readers and read.found.folded == spec.found.folded
+    last, first = spec.jobs[-1], spec.jobs[0]
+    more = read.with_job(last.model_copy(update={"name": "more"})).with_changed_job(first.with_batch_size(77))
+    assert [job.name for job in more.jobs] == [*(job.name for job in spec.jobs), "more"]
+    assert more.job(first.name).batch_size == 77 and more.job("more").data == last.data
+    assert read.job(first.name).batch_size == first.batch_size, "the spec that it was made of has not changed"
+    with pytest.raises(KeyError):
+        read.job("none")
+
+
 def test_a_spec_is_frozen_and_apart_from_what_it_was_made_of(small: dict[str, Any]) -> None:
     spec = EnsembleSpec.from_mapping(small)
     small["jobs"][0]["model"]["arguments"]["width"] = 99
@@ -227,7 +241,7 @@ JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "seed": st.integers(0, 2**31 - 1),
         "virtual_workers": st.integers(1, 64),
         "deadline": st.none() | POSITIVE,
-        "metrics": st.lists(st.text(min_size=1, max_size=4), max_size=2),
+        "metrics": st.lists(st.text(min_size=1, max_size=4), max_size=2, unique=True),
     },
 )
 ENSEMBLES: st.SearchStrategy[list[dict[str, Any]]] = st.lists(

@@ -35,15 +35,17 @@ def assign(parameters: Sequence[Tensor], order: Sequence[int], limits: Sequence[
     closed: list[tuple[int, ...]] = []
     open_buckets: dict[Any, list[int]] = {}
     passed: dict[Any, int] = {}
+    filled: dict[Any, int] = {}
     for index in order:
         parameter = parameters[index]
         key = (parameter.dtype, parameter.device)
         bucket = open_buckets.setdefault(key, [])
         bucket.append(index)
         limit = limits[min(passed.setdefault(key, 0), len(limits) - 1)]
-        if sum(parameters[i].numel() * parameters[i].element_size() for i in bucket) >= limit:
+        filled[key] = filled.get(key, 0) + parameter.numel() * parameter.element_size()
+        if filled[key] >= limit:
             closed.append(tuple(open_buckets.pop(key)))
-            passed[key] += 1
+            passed[key], filled[key] = passed[key] + 1, 0
     return (*closed, *map(tuple, open_buckets.values()))
 
 

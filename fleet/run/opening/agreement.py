@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from fleet.machine.cluster_map import COORDINATOR
+from fleet.machine.cluster_map import COORDINATOR, broadcast
 from fleet.run.bad_input import BadInput
 from fleet.run.ending import MENDABLE
+from fleet.spec import EnsembleSpec
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,17 +35,31 @@ def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], _
             said = {"value": find()}
         except MENDABLE as error:
             failure, said = error, {"error": str(error)}
-    said = _broadcast(world, said)
+    said = json.loads(broadcast(world, json.dumps(said)))
     if "error" in said:
         raise failure if failure is not None else BadInput(said["error"])
     return read(said["value"])
 
 
-def _broadcast(world: MPI.Intracomm, said: dict[str, Any]) -> Any:
-    """Rank 0's words, on every rank."""
-    text = np.frombuffer(json.dumps(said).encode(), dtype=np.uint8).copy()
-    length = np.array([text.size], dtype=np.int64)
-    world.Bcast(length, COORDINATOR)
-    text = text if world.rank == COORDINATOR else np.empty(int(length[0]), dtype=np.uint8)
-    world.Bcast(text, COORDINATOR)
-    return json.loads(text.tobytes())
+def agree_on_spec(world: MPI.Intracomm, find: Callable[[], EnsembleSpec], folder: Path) -> EnsembleSpec:
+    """Let rank 0 read and validate the spec; the others take its word, and read those of its jobs that they train.
+
+    Args:
+        find: gives the spec, on rank 0.
+        folder: where its modules and relative paths are looked for.
+
+    Raises:
+        BadInput: as `agree`.
+    """
+    found: list[EnsembleSpec] = []
+    lines = ""
+
+    def told() -> dict[str, Any]:
+        nonlocal lines
+        found.append(find())
+        values, lines = found[0].to_lines()
+        return values
+
+    values = agree(world, told, lambda value: value)
+    lines = broadcast(world, lines)
+    return found[0] if found else EnsembleSpec.from_lines(values, lines, folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.extension import extension_of
 from fleet.run.options import RunOptions
+from fleet.spec import Job
 
 
 def check_extension(options: RunOptions) -> None:
@@ -42,17 +43,16 @@ def extensions(options: RunOptions, directory: Path, told: Any = lambda text: No
         raise BadInput(str(error)) from error
 
 
-def extended(jobs: Sequence[Any], directory: Path, options: RunOptions) -> list[Any]:
-    """Return a spec's jobs, as plain values, with the `stop` of those that are extended. Raises as `extensions`."""
+def extended(jobs: Iterable[Job], directory: Path, options: RunOptions) -> tuple[Job, ...]:
+    """Return a spec's jobs with the `stop` of those that are extended. Raises as `extensions`."""
     known, earlier = extensions(options, directory), extensions(RunOptions(options.spec), directory)
-    found = []
-    for job in jobs:
-        extension, before = known.get(job["name"]), earlier.get(job["name"])
-        if extension is not None:
-            own = before is not None and job["stop"] == before.stop  # the run's own spec has the earlier extension
-            job = {**job, "stop": extension.stop if own else extension.of(job["stop"])}
-        found.append(job)
-    return found
+    return tuple(_longer(job, known[job.name], earlier.get(job.name)) if job.name in known else job for job in jobs)
+
+
+def _longer(job: Job, extension: Extension, before: Extension | None) -> Job:
+    values = job.model_dump(mode="json")
+    own = before is not None and values["stop"] == before.stop  # the run's own spec has the earlier extension
+    return Job.model_validate({**values, "stop": extension.stop if own else extension.of(values["stop"])})
 
 
 def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:

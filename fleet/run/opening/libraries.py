@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import survives_losses
-from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather
+from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.machine.launch.loading import loading
 from fleet.run.bad_input import BadInput
+from fleet.run.opening.agreement import agree
 from fleet.run.opening.trial import try_to_send
 from fleet.run.options import RunOptions
 from trainers.device.device_room import keep_to_share
@@ -75,9 +76,14 @@ def chosen_reduction(
 
 
 def _said(world: MPI.Intracomm, cluster: ClusterMap, error: str) -> list[str]:
-    """What each rank that cannot do its part says of it."""
-    said = zip(cluster.places, gather(world, {"error": error}))
-    return [f"rank {place.rank} on {place.host}: {each['error']}" for place, each in said if each["error"]]
+    """What each rank that cannot do its part says of it, on every rank."""
+    said = gather_at_coordinator(world, {"error": error})
+
+    def told() -> list[str]:
+        pairs = zip(cluster.places, said)
+        return [f"rank {place.rank} on {place.host}: {each['error']}" for place, each in pairs if each["error"]]
+
+    return agree(world, told, list)
 
 
 def _no_horovod(place: Place) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fleet.machine.binding_checks import check_binding
@@ -9,6 +10,7 @@ from fleet.machine.binding_facts import gather_facts
 from fleet.machine.cluster_map import ClusterError, ClusterMap
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
+from fleet.run.opening.agreement import agree
 from fleet.run.options import RunOptions
 from fleet.spec.resources import Resources
 
@@ -34,16 +36,23 @@ def place_warnings(
 ) -> tuple[str, ...]:
     """What could be better about where the ranks were put; little is said of ranks that plain `fleet` started.
 
+    Rank 0 knows and says it.
+
     Raises:
-        ClusterError: on every rank alike, with what must be.
+        ClusterError, BadInput: on every rank alike, with what must be.
     """
     if options.rehearse:
         return ()
-    findings = check_binding(gather_facts(world, cluster.places[world.rank]), resources.threads, cluster.members)
-    refused = [finding.text for finding in findings if finding.refuses]
-    if refused:
-        raise ClusterError("\n  ".join(refused))
+    facts = gather_facts(world, cluster.places[world.rank])
+    findings = check_binding(facts, resources.threads, cluster.members) if facts else []
+    refused = "\n  ".join(finding.text for finding in findings if finding.refuses)
+    agree(world, partial(_refuse, refused), lambda value: value)
     members = resources.members_per_device
     ignored = f"resources.members_per_device is {members}, and trainers on CPUs share no device: it is ignored"
     told = (ignored,) if members > cluster.members else ()
     return told + (() if launched_by_us() else tuple(finding.text for finding in findings))
+
+
+def _refuse(why: str) -> None:
+    if why:
+        raise ClusterError(why)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from fleet.run.opening.extended_spec import extended
 from fleet.run.options import RunOptions
 from fleet.run.recorded_choices import with_known_batches, with_known_rule
 from fleet.run.search.trials import first_trial
-from fleet.spec import Job, importable
-from fleet.spec.places import check_places, found_files
+from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec.origins import Origins
+from fleet.spec.places import check_places, with_found_files
 
 
-def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
-    """The spec's values, with the jobs that were added to the run or are on offer.
+def whole_spec(options: RunOptions, ranks: int = 0) -> EnsembleSpec:
+    """The spec, with the jobs that were added to the run or are on offer.
 
     Args:
         ranks: how many the run has, for `virtual_workers: auto`; 0: as `resources.trainers` says.
@@ -44,32 +46,37 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     chosen = [f"{mine.name}: {mine.virtual_workers}" for mine in spec.jobs if asked.job(mine.name).auto_workers]
     if chosen:
         tell(f"virtual_workers: auto stands for {', '.join(chosen)}, as long as the run lives")
-    values, own = {**spec.to_mapping(), **found_files(spec)}, {job.name for job in spec.jobs}
+    spec, own = with_found_files(spec), {job.name: job for job in spec.jobs}
     with storage():
-        added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
-    mine = {job["name"]: job for job in values["jobs"]}
-    added = [job for job in added if mine.get(job["name"]) != job]  # the spec may have caught up with them
-    for job in added:
-        if job["name"] in own:
+        told = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
+    added = [job for each in told if own.get(each["name"]) != (job := Job.model_validate(each))]
+    for job in added:  # the spec has not caught up with
+        if job.name in own:
             raise BadInput(
-                f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
+                f"{options.spec} names a job {job.name}, and so does one that was added to the run in "
                 f"{directory.path}; give yours another name"
             )
-    known_spec = spec.with_jobs((*spec.jobs, *(Job.model_validate(job) for job in added)))
+    with_added = spec.with_jobs((*spec.jobs, *added))
     with storage(), importable([spec.folder, Path.cwd()]):
-        trials = [job.model_dump(mode="json") for job in first_trial(known_spec, directory.path)]
-    jobs = extended([*values["jobs"], *added, *trials], directory.path, options)
-    return {**values, "jobs": _part_of(jobs, options.profile.part if options.profile else None)}
+        jobs = (*with_added.jobs, *first_trial(with_added, directory.path))
+    _check_names(jobs)
+    spec = spec.with_jobs(extended(jobs, directory.path, options))
+    return spec if options.profile is None or options.profile.part is None else _part_of(spec, *options.profile.part)
 
 
-def _part_of(jobs: list[Any], part: tuple[int, int] | None) -> list[Any]:
-    """Every so many-th of the jobs, where a part of them is profiled."""
-    if part is None:
-        return jobs
-    number, parts = part
+def _check_names(jobs: Sequence[Job]) -> None:
+    """BadInput if two jobs have one name: of a search's first trial and another one."""
+    for name, count in Counter(job.name for job in jobs).items():
+        if count > 1:
+            raise BadInput(f"the name {name} is taken: a job and the first trial of the search have it; rename one")
+
+
+def _part_of(spec: EnsembleSpec, number: int, parts: int) -> EnsembleSpec:
+    """The spec with every so many-th of its jobs, of which a part is profiled."""
+    jobs = spec.jobs
     if parts > len(jobs):
         raise BadInput(f"--part {number}/{parts}: the spec has {len(jobs)} jobs; make at most {len(jobs)} parts")
-    return jobs[number - 1 :: parts]
+    return spec.with_jobs(jobs[number - 1 :: parts]).written_at(Origins(spec.origins.file, spec.folder))
 
 
 def _can_begin(job: Mapping[str, Any], own: Collection[str]) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from fleet.coordination.protocol import EnergyRead
 from fleet.machine.cluster_map import ClusterMap
-from fleet.machine.energy.meter import Meter, find_counters
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.spec.resources import Energy
+
+if TYPE_CHECKING:
+    from fleet.machine.energy.meter import Meter
 
 
 class EnergyReader:
@@ -44,7 +47,12 @@ class EnergyReader:
 
 
 def meter_of(cluster: ClusterMap, node: int, asked: Energy) -> Meter:
-    """The counters of a node's host; none if nobody wants them read, or they cannot be."""
+    """The counters of a node's host; none if nobody wants them read, or they cannot be.
+
+    It runs on one rank of a node, which alone loads what reads them.
+    """
+    from fleet.machine.energy.meter import Meter, find_counters
+
     if not asked.read:
         return Meter(())
     here = [place for place in cluster.trainers if place.node == node]

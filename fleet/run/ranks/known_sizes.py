@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import KnownOperators, Size, size_of
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key
@@ -19,6 +19,8 @@ _NO_MATTER = {
     "name", "seed", "subset", "folds", "fold", "bag", "metrics", "schedule", "virtual_workers", "stop", "deadline",
     "soft", "user", "priority", "guaranteed", "minimum_devices", "service_level", "arrival",
 }  # fmt: skip
+_NO_RULE = _NO_MATTER - {"subset", "folds", "fold", "bag", "schedule", "virtual_workers", "stop"}
+"""What, beside, no optimizer and no schedule depends on, which may be as long as the run."""
 _RATES = ("lr", "weight_decay")  # torch's optimizers need as much with any of them
 _KEPT = 64  # networks, and jobs that were asked for last
 
@@ -28,6 +30,7 @@ class KnownSizes:
 
     def __init__(self) -> None:
         self._found: dict[str, Size] = {}
+        self._operators = KnownOperators()
         self._networks: dict[str, nn.Module] = {}  # on torch's meta device
         self._last: dict[str, Size] = {}
 
@@ -36,8 +39,8 @@ class KnownSizes:
         job = runtime.job(name)
         key = _key(job)
         if key is None:
-            return size_of(runtime.task(name), runtime.data_of(name).layout)
-        whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude={"name", "arrival"})], sort_keys=True)
+            return size_of(runtime.task(name), runtime.data_of(name).layout, self._operators)
+        whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude=_NO_RULE)], sort_keys=True)
         if whole not in self._last:
             _keep(self._last, whole, self._of_its_kind(runtime, name, key))
         return self._last[whole]
@@ -46,7 +49,7 @@ class KnownSizes:
         """The size of all jobs of this key; the job's own arguments may be such as nothing can be made of."""
         task = runtime.task(name)
         if key not in self._found:
-            self._found[key] = size_of(task, runtime.data_of(name).layout)
+            self._found[key] = size_of(task, runtime.data_of(name).layout, self._operators)
             return self._found[key]
         with no_exit(), torch.device("meta"):
             if key not in self._networks:

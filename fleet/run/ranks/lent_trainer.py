@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSamples
 from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import open_datasets
-from fleet.run.ranks.same_samples import hold_alike
-from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips
 from fleet.run.ranks.time_limit import time_limit
 from preprocess import Ring
 
+if TYPE_CHECKING:
+    from fleet.run.ranks.sample_maker import SampleMaker
+
 
 class LentTrainer:
-    """The preprocessor that a trainer is meanwhile. Its data sets are opened when it first is one.
+    """The preprocessor that a trainer is meanwhile. It opens its data sets, and loads what makes samples, at first use.
 
     Args:
         rank: this rank.
@@ -84,12 +85,18 @@ class LentTrainer:
     def _begin(self, order: PrepareLane) -> None:
         if self._maker is None:
             assert self._ring is not None, "lanes are opened after rings are made"
+            from fleet.run.ranks.sample_maker import SampleMaker
+
             self._open_data()
             self._maker = SampleMaker(self._rank, self._mailbox, *self._ring)
         self._be_like_preprocessors()
         self._maker.become(order.writer).open_lane(order.lane)  # its earlier numbers may be others' by now
 
     def _open_data(self) -> None:
+        from fleet.run.ranks.datasets import open_datasets
+        from fleet.run.ranks.same_samples import hold_alike
+        from fleet.run.ranks.sample_maker import skip, tell_of_skips
+
         rank, seconds = self._rank, self._rank.runtime.timeout
         late = (
             f"rank {rank.number} has been opening the data for {seconds:g} s to prepare samples, a source has not come "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,16 +19,17 @@ from fleet.coordination.protocol import TO_COORDINATOR, SampleSkipped, SkipSampl
 from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.missing_samples import MakeSubstitute
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import dataset_specs
-from fleet.run.ranks.same_samples import hold_alike
 from fleet.run.ranks.time_limit import time_limit
 from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_of
-from preprocess import HELD_OUT, TRAIN, Dataset, SkippedSample
+from preprocess import HELD_OUT, TRAIN
 from preprocess.samples.layout import Array
 from preprocess.samples.ragged import InputPlace
 from preprocess.samples.substitutes import Mask
 from trainers.repeatable.random_state import RandomState
+
+if TYPE_CHECKING:
+    from preprocess import Dataset, SkippedSample
 
 _CPU = torch.device("cpu")
 
@@ -68,7 +70,11 @@ class OwnSubstitutes:
             before.set(_CPU)
 
     def _open(self, key: str) -> Dataset:
-        """Open a data set; rank 0 counts what it skips."""
+        """Open a data set; rank 0 counts what it skips. Few trainers ever need what this loads."""
+        from fleet.run.ranks.datasets import dataset_specs
+        from fleet.run.ranks.same_samples import hold_alike
+        from preprocess import Dataset
+
         rank, seconds = self._rank, self._rank.runtime.timeout
         spec = replace(dataset_specs(rank.runtime.spec)[key], corrupt_limit=sys.maxsize)
         late = (

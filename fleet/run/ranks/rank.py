@@ -16,15 +16,16 @@ from fleet.run.ranks.bells import Bells
 from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.known_sizes import KnownSizes
-from fleet.run.ranks.ring_keeper import RingKeeper
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.time_limit import together
 from fleet.run.ranks.watchdog import Watchdog
-from preprocess import Dataset, NodeMap, Ring, SlotReceiver
+from preprocess import NodeMap, Ring
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from preprocess import Dataset
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ class Rank:
         with together(self.world, self.runtime.timeout, "come to make its node's ring"):
             ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
         if self.seat == 0:
+            from fleet.run.ranks.ring_keeper import RingKeeper
+            from preprocess import SlotReceiver
+
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
             keeper = RingKeeper(self.mailbox(TO_KEEPER), receiver, self._energy_reader())

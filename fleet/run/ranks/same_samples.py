@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fleet.coordination.errors import CannotGoOnError
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.run.ranks.packed_data import PackedData
-from fleet.run.ranks.runtime import Runtime, dataset_specs
+from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec
 from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec
 from preprocess.samples.fingerprint import MEND, Fingerprint

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as MapStyle
 from torch.utils.data import Subset
 
-from fleet.run.ranks.runtime import dataset_specs
+from fleet.run.ranks.datasets import dataset_specs
 from fleet.run.replay.recorded_job import ReplayedJob
 from fleet.spec import SpecTask, importable
-from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.corner_jobs import has_folds
+from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.files.modules import standing_in

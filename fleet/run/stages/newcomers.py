@@ -27,7 +27,8 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
 from fleet.spec.code_digest import code_of
-from fleet.spec.data_keys import data_key, has_folds
+from fleet.spec.corner_jobs import has_folds
+from fleet.spec.data_keys import data_key
 from fleet.spec.directions import direction_problems
 from fleet.spec.own_part import part_problems
 

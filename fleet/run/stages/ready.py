@@ -55,7 +55,7 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
     """
     directory = rank.directory
     trials = BatchTrials(rank.datasets)
-    sizes = check_input(rank.runtime, rank.cluster, trials)
+    sizes = check_input(rank.runtime, rank.cluster, trials, rank.sizes)
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
     if options.profile is None:  # a profile may be of a part of the jobs
         _see_all_jobs(rank)

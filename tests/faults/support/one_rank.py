@@ -22,16 +22,16 @@ from fleet.machine.signals import StopFlag
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, ends_all, exit_code
 from fleet.run.measuring import rating
-from fleet.run.opening.agreement import agree
+from fleet.run.opening.agreement import agree_on_spec
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import Runtime, facts_of
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
-from fleet.spec import EnsembleSpec, importable
+from fleet.spec import importable
 from preprocess import Ring
 from preprocess.making import dataset
 
@@ -65,11 +65,11 @@ class OnePlace(ClusterMap):
 def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
     """As `fleet.run.main` does it on each rank."""
     folder = options.spec.parent
-    spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
+    spec = agree_on_spec(world, lambda: whole_spec(options), folder)
     with importable([folder, Path.cwd()]):
         cluster = OnePlace.make()
-        datasets, _ = open_data(world, cluster, spec)
-        runtime = Runtime(spec, facts_of(datasets), None, spec.resources.timeout)
+        datasets, facts, _ = open_data(world, cluster, spec)
+        runtime = Runtime(spec, facts, None, spec.resources.timeout)
         torch.set_num_threads(spec.resources.threads)
         ties = Ties(world, world, world.Dup(), Board.alone())
         rank = OneRank(RunDirectory(options.directory(spec)), ties, cluster, runtime, StopFlag(), datasets)
