@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
@@ -94,11 +94,15 @@ class LaneBook:
             place = own.length
         return StreamPlace(StreamKey(data_key(spec), spec.order_seed, epoch), place)
 
-    def lane(self, number: int, first: StreamPlace, jobs: Collection[str], readers: tuple[int, ...]) -> LaneSpec:
-        """The opening of lane `number` that begins at `first`."""
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
+        """The opening of lane `number` that begins at `first` and ends with the last epoch that a job may read."""
         facts = self._rank.runtime.facts[first.key.data]
         tail = max(self._tail(job, first.key.epoch) for job in jobs)
-        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
+        last = max(until or self._rank.runtime.job(job).stop.epochs for job, until in jobs.items()) - 1
+        last = max(last, first.key.epoch)
+        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place, last)
         self._generation += 1
         spec = LaneSpec(
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
