@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import Size
 from fleet.report.wording import readable_bytes
 from fleet.run.bad_input import BadInput
 from fleet.run.devices_to_plan import devices_to_plan
@@ -17,6 +17,7 @@ from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.metric_trial import BatchTrials
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
+from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
 from fleet.search.sampling.chosen import sampler_problems
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
@@ -38,7 +39,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap, trials: BatchTrials) -> d
     check_minimum(runtime, cluster)
     check_lending(runtime, cluster)
     prices_of(spec, cluster)
-    sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
+    sizes = least_sizes(runtime)
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
     return sizes
@@ -126,11 +127,17 @@ def _short_of(devices: float, job: Job, runtime: Runtime, cluster: ClusterMap) -
     return f"there are {most} trainers", most
 
 
-def least_size(runtime: Runtime, job: Job) -> Size:
+def least_sizes(runtime: Runtime) -> dict[str, Size]:
+    """All jobs' needs, see `least_size`; those that differ in nothing on which these depend are sized once."""
+    known = KnownSizes()
+    return {job.name: least_size(runtime, job, known) for job in runtime.spec.jobs}
+
+
+def least_size(runtime: Runtime, job: Job, known: KnownSizes | None = None) -> Size:
     """A job's needs; with a batch that is yet to be chosen, those of the smallest one."""
     if job.largest_batch is not None:
         return grown_size(runtime, job.name).at(1)
-    return size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
+    return (known or KnownSizes()).of(runtime, job.name)
 
 
 def grown_size(runtime: Runtime, job: str) -> SizeByBatch:

@@ -13,7 +13,7 @@ from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
-from fleet.run.input_checks import check_against_data, check_minimum, least_size
+from fleet.run.input_checks import check_against_data, check_minimum, least_sizes
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.lending_checks import check_lending, lending_of
 from fleet.run.metric_trial import BatchTrials
@@ -120,7 +120,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)
         check_lending(runtime, cluster)
-        sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
+        sizes = least_sizes(runtime)
     with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from trainers.job.stop_agreement import StopAgreement
 from trainers.state import checkpoint
 from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
 
-GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
+GO_ON, LEAVE, HOLD, SAVE = range(4)  # HOLD: leave, and keep the job in memory; SAVE: write a checkpoint, and go on
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
 
 
@@ -36,17 +37,24 @@ class Saving:
         every: epochs between two checkpoints.
         keep: how many of the newest are kept.
         best: by what the best is found, which is kept, too; None: no other is.
+        seconds: of training that a kill may cost at most, where epochs are shorter: no checkpoint is written before.
     """
 
     folder: Path
     every: int
     keep: int
     best: ByMetric | None = None
+    seconds: float = 0.0
 
-    def is_due(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Whether a job is saved that has just finished the last of these epochs."""
+    def is_due(self, history: Sequence[Mapping[str, float]], until_next: float = math.inf) -> bool:
+        """Whether a job is saved that has just finished the last of these epochs.
+
+        Args:
+            until_next: seconds from its last checkpoint to the end of the epoch that follows.
+        """
         best = best_of(history, self.best)
-        return len(history) % self.every == 0 or (best is not None and best.epoch == len(history))
+        due = len(history) % self.every == 0 and until_next > self.seconds
+        return due or (best is not None and best.epoch == len(history))
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class JobRun:
         self._training_steps = 0
         self._first = FirstSteps(course.timed)
         self._was_meeting = False
-        self._last_progress = clock()
+        self._last_progress = self._saved = clock()
 
     def run(self) -> Left:
         """Epoch after epoch; returns this member's last word."""
@@ -155,12 +163,14 @@ class JobRun:
             if self._train_epoch() != GO_ON:
                 return self._leave_inside_epoch()
             metrics = self._evaluate()
-            reason = converged(self._trainer.history, self._course.stop)
-            self._report_epoch(metrics, self._clock() - begin)
-            leaving = self._agree(at_epoch_end=True) != GO_ON
+            reason, seconds = converged(self._trainer.history, self._course.stop), self._clock() - begin
+            self._report_epoch(metrics, seconds)
+            verdict = self._agree(at_epoch_end=seconds)
+            leaving = verdict in (LEAVE, HOLD)
             if self._trainer.epoch == self._course.until:
                 leaving, self._holds, self._why = True, False, "pause"
-            if reason or (leaving and not self._holds) or self._course.saving.is_due(self._trainer.history):
+            kept = leaving and self._holds and not self._course.saving.is_due(self._trainer.history)
+            if reason or verdict == SAVE or (leaving and not kept):
                 self._save()
             if reason or leaving:
                 return self._last_word("done" if reason else "stopped", reason or self._why)
@@ -198,14 +208,14 @@ class JobRun:
             if self._course.evaluates:
                 yield item.index, item.batch
 
-    def _agree(self, at_epoch_end: bool = False) -> int:
-        """Whether the group goes on."""
-        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=3)
+    def _agree(self, at_epoch_end: float | None = None) -> int:
+        """Whether the group goes on. at_epoch_end: seconds that the epoch took which is over; None: it goes on."""
+        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=4)
         self._holds = verdict == HOLD
         return verdict
 
-    def _wish(self, at_epoch_end: bool) -> int:
-        """What the coordinator wants, as the master has heard."""
+    def _wish(self, at_epoch_end: float | None) -> int:
+        """What the coordinator wants, as the master has heard, and whether a checkpoint is due by its clock."""
         wish = GO_ON
         while self._group.is_master and (message := self._line.asked()) is not None:
             if isinstance(message, StopGroup) and message.job == self._job:
@@ -213,9 +223,13 @@ class JobRun:
                     self._until_epoch_end = True
                 else:
                     wish, self._why = HOLD if message.why == "policy" else LEAVE, message.why
-        if wish == GO_ON and at_epoch_end and self._until_epoch_end:
-            wish, self._why = HOLD, "epoch"
-        return wish
+        if wish != GO_ON or at_epoch_end is None or not self._group.is_master:
+            return wish
+        if self._until_epoch_end:
+            self._why = "epoch"
+            return HOLD
+        until_next = self._clock() - self._saved + at_epoch_end
+        return SAVE if self._course.saving.is_due(self._trainer.history, until_next) else GO_ON
 
     def _leave_inside_epoch(self) -> Left:
         if not self._holds:
@@ -224,6 +238,7 @@ class JobRun:
 
     def _save(self) -> None:
         written = save(self._job, self._trainer, self._course.saving)
+        self._saved = self._clock()
         if written is not None:
             self._line.tell(written)
 

@@ -287,7 +287,7 @@ class TrainerRank:
 
     def _saving(self, job: str) -> Saving:
         settings, folder = self._runtime.spec.checkpoints, self._rank.directory.checkpoints(job)
-        return Saving(folder, settings.every, max(1, settings.keep), self._runtime.best_by(job))
+        return Saving(folder, settings.every, max(1, settings.keep), self._runtime.best_by(job), settings.seconds)
 
     def _course(self, job: str, until: int | None) -> TrainingTerms:
         """What the job's training goes by."""
