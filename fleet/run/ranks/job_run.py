@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fleet.coordination.protocol import (
@@ -91,12 +92,14 @@ class Line:
         asked: the next message for this rank, or None; masters look for a StopGroup there.
         moves: called for each step: this member is not stuck.
         ranks: how many the run has; the more there are, the less often each tells of its progress.
+        later: writes a last checkpoint beside what follows, and sends the last word then; None: nobody does.
     """
 
     tell: Callable[[Message], None]
     asked: Callable[[], Message | None]
     moves: Callable[[], None] = lambda: None
     ranks: int = 1
+    later: Callable[[Callable[[], CheckpointWritten], Left], None] | None = None
 
     @property
     def seconds_between_words(self) -> float:
@@ -156,8 +159,8 @@ class JobRun:
         self._was_meeting = False
         self._last_progress = self._saved = clock()
 
-    def run(self) -> Left:
-        """Epoch after epoch; returns this member's last word."""
+    def run(self) -> Left | None:
+        """Epoch after epoch; returns this member's last word, None if that follows the last checkpoint."""
         while True:
             begin = self._clock()
             if self._train_epoch() != GO_ON:
@@ -169,6 +172,8 @@ class JobRun:
             leaving = verdict in (LEAVE, HOLD)
             if self._trainer.epoch == self._course.until:
                 leaving, self._holds, self._why = True, False, "pause"
+            if reason and self._line.later is not None and self._group.size == 1:
+                return self._end_beside(self._line.later, reason)
             kept = leaving and self._holds and not self._course.saving.is_due(self._trainer.history)
             if reason or verdict == SAVE or (leaving and not kept):
                 self._save()
@@ -242,6 +247,13 @@ class JobRun:
         if written is not None:
             self._line.tell(written)
 
+    def _end_beside(self, later: Callable[[Callable[[], CheckpointWritten], Left], None], reason: str) -> None:
+        """Let the job's last checkpoint be written while the next one trains: nothing changes its tensors any more."""
+        begin, snapshot = time.perf_counter(), self._trainer.snapshot()
+        assert snapshot is not None, "who is alone is the master"
+        word = self._last_word("done", reason)
+        later(partial(write, self._job, snapshot, self._course.saving, time.perf_counter() - begin), word)
+
     def _report_epoch(self, metrics: dict[str, float], seconds: float) -> None:
         """The master tells what all members did."""
         spent = self._group.gather_trees(list(self._watch.read()))
@@ -296,11 +308,15 @@ class JobRun:
 
 
 def save(job: str, trainer: Trainer, saving: Saving) -> CheckpointWritten | None:
-    """Write a checkpoint; all members take part, the master writes and says so."""
+    """Write a checkpoint; all members take part, the master writes and tells of it."""
     begin = time.perf_counter()
     snapshot = trainer.snapshot()
-    if snapshot is None:
-        return None
+    return None if snapshot is None else write(job, snapshot, saving, time.perf_counter() - begin)
+
+
+def write(job: str, snapshot: checkpoint.Checkpoint, saving: Saving, taken: float) -> CheckpointWritten:
+    """Write a job's state, which took so many seconds to gather."""
+    begin = time.perf_counter() - taken
     saved = checkpoint.write(saving.folder / checkpoint.file_name(snapshot), snapshot)
     best = best_of(snapshot.history, saving.best)
     if best is not None and (best.epoch, 0) == (snapshot.epoch, snapshot.step):

@@ -6,6 +6,7 @@ import gc
 import importlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
     AddJob,
+    CheckpointWritten,
     CloseLane,
     FindLargest,
     Fits,
@@ -88,6 +90,9 @@ class TrainerRank:
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
         self._memory = LeftMemory(device)
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writer_s_mailbox = rank.mailbox(TO_TRAINER)  # to send alone
+        self._written: Future[None] | None = None  # the last checkpoint of a job that is done
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
@@ -103,6 +108,7 @@ class TrainerRank:
                 continue
             self._lifeline.heard()
             if isinstance(message, Shutdown):
+                self._await_written()
                 self._note.remove()
                 return message.code
             if isinstance(message, MakeRing):
@@ -152,7 +158,7 @@ class TrainerRank:
             self._learn(message)
         return message
 
-    def _serve(self, job: str, work: Callable[[], Left]) -> None:
+    def _serve(self, job: str, work: Callable[[], Left | None]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         self._lent.give_back()
         try:
@@ -174,6 +180,9 @@ class TrainerRank:
         except BaseException as error:
             word = last_word(job, error)
             self._leave_if_broken(word)
+        if word is None:  # it follows the checkpoint
+            self._memory.leave()
+            return
         if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
             self._memory.leave()
         self._tell(replace(word, rank=self._rank.number))
@@ -232,7 +241,7 @@ class TrainerRank:
             self._tell(replace(word, rank=self._rank.number))
             self._lifeline.fatal = word.error if word.fatal else ""
 
-    def _train(self, order: StartGroup) -> Left:
+    def _train(self, order: StartGroup) -> Left | None:
         begin = time.perf_counter()
         feed: BatchFeed | None = None
         reader = self._attach(order.lane)
@@ -255,9 +264,9 @@ class TrainerRank:
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
-                    line = Line(self._tell, self._poll, self._moves, self._rank.world.size)
+                    line = Line(self._tell, self._poll, self._moves, self._rank.world.size, self._end_beside)
                     word = JobRun(order.job, trainer, feed, self._course(order.job, order.until), line).run()
-                if word.held:
+                if word is not None and word.held:
                     stack.pop_all()  # the group stays
                     self._held[order.job] = trainer
                 return word
@@ -266,6 +275,27 @@ class TrainerRank:
                 feed.close()
             else:
                 reader.leave()
+
+    def _end_beside(self, write: Callable[[], CheckpointWritten], word: Left) -> None:
+        """Write the last checkpoint of a job that is done in a thread, and tell then; one at a time."""
+        self._await_written()
+        self._written = self._writer.submit(self._write_and_tell, write, word)
+
+    def _write_and_tell(self, write: Callable[[], CheckpointWritten], word: Left) -> None:
+        try:
+            self._writer_s_mailbox.send(0, TO_COORDINATOR, write())
+        except CheckpointError as error:
+            word = replace(last_word(word.job, error, _is_disk(error)), error=str(error))
+        except BaseException as error:
+            word = last_word(word.job, error)
+        if word.fatal:
+            self._lifeline.fatal = word.error
+        self._writer_s_mailbox.send(0, TO_COORDINATOR, replace(word, rank=self._rank.number))
+
+    def _await_written(self) -> None:
+        """Wait until the last checkpoint is written; rank 0 hears of what goes wrong with it."""
+        if self._written is not None:
+            self._written.result(self._runtime.timeout)
 
     def _begin(self, order: StartGroup, stack: ExitStack) -> tuple[Trainer, list[CheckpointError]]:
         """The job's trainer: the one that came here, or a new one with the state of the checkpoint."""
