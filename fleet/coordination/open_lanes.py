@@ -66,6 +66,11 @@ class OpenLanes:
         self._data: dict[int, str] = {}  # lane -> its data set
         self.samples = SampleCounter()
 
+    @property
+    def spare(self) -> int:
+        """How many lanes can be opened beside one that closes."""
+        return len(self._free) - 1
+
     def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
         """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one.
 

@@ -173,7 +173,8 @@ class JobRun:
             if self._trainer.epoch == self._course.until:
                 leaving, self._holds, self._why = True, False, "pause"
             if reason and self._line.later is not None and self._group.size == 1:
-                return self._end_beside(self._line.later, reason)
+                self._end_beside(self._line.later, reason)
+                return None
             kept = leaving and self._holds and not self._course.saving.is_due(self._trainer.history)
             if reason or verdict == SAVE or (leaving and not kept):
                 self._save()
@@ -237,7 +238,7 @@ class JobRun:
         return SAVE if self._course.saving.is_due(self._trainer.history, until_next) else GO_ON
 
     def _leave_inside_epoch(self) -> Left:
-        if not self._holds:
+        if not self._holds and self._why != "called off":
             self._save()
         return self._last_word("stopped", self._why)
 

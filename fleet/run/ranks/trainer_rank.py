@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -37,6 +38,7 @@ from fleet.coordination.protocol import (
     Shutdown,
     SkipSamples,
     StartGroup,
+    StopGroup,
 )
 from fleet.machine.standard_error import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
@@ -89,6 +91,7 @@ class TrainerRank:
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
+        self._followers: deque[StartGroup] = deque()  # came while another job trained
         self._memory = LeftMemory(device)
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writer_s_mailbox = rank.mailbox(TO_TRAINER)  # to send alone
@@ -99,7 +102,7 @@ class TrainerRank:
         gc.freeze()  # what is there now stays: looking for ended jobs' memory, at each one's end, leaves it out
         while True:
             self._moves()
-            message, self._next = self._next or self._receive(), None
+            message, self._next = self._next or self._next_follower() or self._receive(), None
             self._rank.report_signal()
             self._lifeline.check_launcher()
             if message is None:
@@ -158,6 +161,24 @@ class TrainerRank:
             self._learn(message)
         return message
 
+    def _poll_training(self) -> Message | None:
+        """The next message for the job that trains. Who is to follow it waits for its end, or is called off."""
+        while (message := self._poll()) is not None:
+            called_off = [
+                each for each in self._followers if isinstance(message, StopGroup) and each.job == message.job
+            ]
+            if isinstance(message, StartGroup):
+                self._followers.append(message)
+            elif not called_off:
+                return message
+            for order in called_off:
+                self._followers.remove(order)
+                self._tell(Left(order.job, self._rank.number, "stopped", "called off", order.epoch, order.step))
+        return None
+
+    def _next_follower(self) -> StartGroup | None:
+        return self._followers.popleft() if self._followers else None
+
     def _serve(self, job: str, work: Callable[[], Left | None]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         self._lent.give_back()
@@ -182,6 +203,7 @@ class TrainerRank:
             self._leave_if_broken(word)
         if word is None:  # it follows the checkpoint
             self._memory.leave()
+            self._lifeline.heard()
             return
         if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
             self._memory.leave()
@@ -264,7 +286,7 @@ class TrainerRank:
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
-                    line = Line(self._tell, self._poll, self._moves, self._rank.world.size, self._end_beside)
+                    line = Line(self._tell, self._poll_training, self._moves, self._rank.world.size, self._end_beside)
                     word = JobRun(order.job, trainer, feed, self._course(order.job, order.until), line).run()
                 if word is not None and word.held:
                     stack.pop_all()  # the group stays
