@@ -57,6 +57,7 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
     course = TrainingTerms(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS)  # type: ignore[arg-type]
     line = Line(lambda message: None, asked)
     left = JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
+    assert left is not None
     assert (left.why, left.reason) == ("stopped", "signal")
     due = READY + int(20.0 / WAIT_SECONDS)
     assert due <= left.step <= due + 1, "not when the steps have passed that would be 0.1 s if nothing was waited for"
@@ -152,6 +153,7 @@ def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
     course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
     line = Line(lambda message: None, lambda: words.pop(0) if words else None)
     left = JobRun("a", member, member, course, line, clock=lambda: epochs.now).run()
+    assert left is not None
     assert (left.why, left.reason, left.held) == ("stopped", later or "epoch", later is None)
     assert (left.epoch, left.step) == (0 if later else 1, 0)
 
@@ -164,6 +166,8 @@ def test_no_checkpoint_is_written_while_little_would_be_lost_without_it(
     found = list[int]()
 
     class Saved(Epochs):
+        history: list[dict[str, float]]
+
         def snapshot(self) -> None:
             found.append(self.epoch)
 

@@ -104,7 +104,7 @@ def test_a_lane_ends_with_the_last_epoch_that_its_jobs_may_read(rank: Callable[.
     stops = [{"name": name, "stop": {"epochs": epochs}} for name, epochs in (("a", 3), ("b", 5))]
     book = book_of(rank(runtime(*stops)))
     first = book.place_of("a", 1, 0)
-    readers = [{"a": None}, {"a": None, "b": None}, {"a": 2, "b": 2}]
+    readers: list[dict[str, int | None]] = [{"a": None}, {"a": None, "b": None}, {"a": 2, "b": 2}]
     assert [book.lane(0, first, jobs, (1,)).itinerary.last_epoch for jobs in readers] == [2, 4, 1]
 
 
