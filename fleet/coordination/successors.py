@@ -116,7 +116,7 @@ class Successors:
         running = {job: devices for job, devices in state.running.items() if job not in gone}
         running |= {found.job: found.devices for found in self._of.values()}
         by_name = {name: job for name, job in state.by_name.items() if name not in gone}
-        return replace(state, by_name=by_name, running=running, memo=None)
+        return replace(state, by_name=by_name, running=running, memo=None, books=None)
 
     def _followers(self, plan: Plan, running: Allocation, freed: Collection[int]) -> Allocation:
         """The jobs that a plan starts, if it does nothing else and each gets one device that becomes free."""
