@@ -46,6 +46,10 @@ class Agenda:
         self._changed.update(dict.fromkeys(jobs))
         self._due = min(self._due, self._trigger.due(now, self._events, urgent))
 
+    def noted(self, job: str) -> None:
+        """A job is otherwise than the last plan knew, which needs no other plan for that."""
+        self._changed[job] = None
+
     def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
         """More is known of a running job. The policy is asked if the job is promised and falls behind its plan.
 

@@ -14,7 +14,17 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import dropped_by, end_of, epoch_of
-from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
+from fleet.coordination.executor import (
+    Event,
+    Executor,
+    Following,
+    GroupEnded,
+    Measured,
+    RanksGone,
+    SetBack,
+    Start,
+    StopReason,
+)
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
 from fleet.coordination.halting import Halting
@@ -23,6 +33,7 @@ from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, unha
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
+from fleet.coordination.successors import Successors
 from fleet.journal import events
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
@@ -47,11 +58,12 @@ class Coordinator:
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks outside.
         prices: of the devices; None: they do not count.
+        following: the executor, if it tells devices what comes next before a network there ends.
     """
 
     def __init__(
         self, policy: Policy, executor: Executor, books: Bookkeeper, outside: Outside, silence: float,
-        poll: float = POLL_SECONDS, prices: Prices | None = None,
+        poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
     ) -> None:  # fmt: skip
         policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.lent.lending)
         self.policy, self.executor, self.outside = policy, executor, outside
@@ -65,6 +77,8 @@ class Coordinator:
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
         self._first, self._halting = FirstRates(books, outside), Halting(executor, books, outside)
+        share = policy.shares_streams
+        self._successors = None if following is None else Successors(policy, following, books, share)
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
 
@@ -148,6 +162,8 @@ class Coordinator:
         self._decide(plan)
         running = self.ledger.running
         allocation = plan.whole_of(unharmed(self.ledger.held, self.ledger.lost_devices))
+        if self._successors is not None:
+            self._successors.settle(allocation)
         anew = {job for job in self.ledger.shares if self.ledger.is_dealt_badly(job)}
         anew |= self._leaving | plan.lanes.keys()  # who was told to go cannot be called back: it begins again there
         new = {
@@ -270,6 +286,8 @@ class Coordinator:
             self._first.started(job.name, begun, self._now())
             self._agenda.started(job.name)
             self._batches.started(job.name)
+            if self._successors is not None:
+                self._successors.started(job.name)
         self.outside.save()
 
     def _start_of(self, name: str, starting: Coming) -> Start:
@@ -287,6 +305,8 @@ class Coordinator:
         """Have everybody leave; return whether all have, and what they did is saved."""
         if not self._stopping:
             self._stopping = True
+            if self._successors is not None:
+                self._successors.settle({})
             self.books.record(events.Stopping(jobs=tuple(self.ledger.running)))
             for job in list(self.ledger.running):
                 self._leave(job, "signal")
@@ -311,6 +331,8 @@ class Coordinator:
                 self._first.ended_epoch(event.job)
                 if not self._learn(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
+                elif self._successors is not None and self._is_quiet:
+                    self._successors.look(self._now(), event.seconds)
         elif isinstance(event, CheckpointWritten):
             record_checkpoint(self.books, event)
         elif isinstance(event, Formed):
@@ -343,6 +365,12 @@ class Coordinator:
         return self._agenda.learnt(self._now(), job, before, self.ledger.jobs[job].expected_end, patience)
 
     @property
+    def _is_quiet(self) -> bool:
+        """Whether the last plan is carried out and no other is about to be made."""
+        busy = self._stopping or self._leaving or self._coming.devices or self._agenda.clearing
+        return not busy and self._agenda.next > self._now()
+
+    @property
     def _round(self) -> int:
         return self.ledger.rounds[-1].index
 
@@ -351,6 +379,8 @@ class Coordinator:
         self.books.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
         self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
         self._coming = Coming()
+        if self._successors is not None:
+            self._successors.settle({})
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
 
     def _record_end(self, event: GroupEnded) -> None:
@@ -366,7 +396,11 @@ class Coordinator:
         self._tell_verdicts()
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
         batches = self._batches.due(event)
-        if batches and not self._coming.devices:
+        successor = self._successors and self._successors.after(event)
+        if successor and not self._coming.devices and not self._stopping:
+            self._agenda.noted(event.job)
+            self._coming = Coming({successor.job: successor.devices}, keys={"seconds": 0.0})
+        elif batches and not self._coming.devices:
             self._coming = Coming({event.job: event.devices}, batches=batches)
         elif not (self._coming.devices and event.reason in ("policy", "ahead")):  # it makes room for a plan
             self._agenda.happened(self._now(), event.job)

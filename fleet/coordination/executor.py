@@ -114,3 +114,16 @@ class Executor(Protocol):
 
     def next_event(self, timeout: float) -> Event | None:
         """The next thing that happened, waiting at most `timeout` seconds for it."""
+
+
+class Following(Protocol):
+    """An executor that tells devices what comes next."""
+
+    def follow(self, batch: tuple[Start, ...], share: bool) -> bool:
+        """Have these jobs begin as soon as the ones that train on their devices leave; False: there is no room.
+
+        What they do comes as events once `start` starts them, the same way.
+        """
+
+    def call_off(self, job: str) -> None:
+        """Let a job not follow after all; whatever it has done is as if it had not been."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from fleet.coordination.crew import Crew
 from fleet.coordination.energy_shares import EnergyShares
@@ -35,6 +36,16 @@ from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
 from preprocess import LaneSpec
+
+
+@dataclass
+class _Follower:
+    """A job that begins when another one leaves its device, and what it has said since."""
+
+    start: Start
+    started: Started
+    said: list[Event] = field(default_factory=list)
+
 
 LAST_WORD_SECONDS = 2.0  # in which a preprocessor finishes the slot that it makes
 SAVE_SECONDS = 300.0  # those who write a checkpoint find out sooner what holds them up
@@ -68,6 +79,8 @@ class LiveExecutor:
         self._groups: dict[str, RunningGroup] = {}
         self._held: dict[str, RunningGroup] = {}  # jobs that are in memory alone -> the group that trained them
         self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
+        self._following: dict[str, _Follower] = {}
+        self._called_off: set[str] = set()  # of them, those that have not left yet
         self._waiting: deque[Event] = deque()  # events that came while something else was waited for
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
@@ -77,17 +90,47 @@ class LiveExecutor:
         sequence, so that no two moves wait for each other. Nobody's answer is waited for: readers and writers wait for
         the lane of their generation to be open on their node.
         """
+        followed = [self._begin_following(start) for start in batch]
+        batch = tuple(start for start, begun in zip(batch, followed) if begun is None)
         names = [start.job for start in batch]
         self._save(job for job in self._held if job not in names)
         self._await_saved(names)
         ended = {event.job for event in self._waiting if isinstance(event, GroupEnded)}
         batch = tuple(start for start in batch if start.job not in ended)  # else they could not be saved: they failed
         moved = {start.job for start in batch if self._move(start)}
-        started = []
+        started = [begun for begun in followed if begun is not None]
         for start, lane in self._lanes.open_for(batch, share):
             self._form(start, lane, round_, start.job in moved)
+            self._energy.began(start.job, start.devices)
             started.append(Started(start.job, lane.lane, str(lane.stream), start.job in moved))
         return tuple(started)
+
+    def follow(self, batch: tuple[Start, ...], share: bool) -> bool:
+        """Have lanes opened for jobs that begin as soon as others leave their devices, and tell their groups."""
+        if len(batch) + len(self._called_off) > self._lanes.spare or self._crew.lost:
+            return False
+        for start, lane in self._lanes.open_for(batch, share):
+            self._form(start, lane, 0, False)
+            self._following[start.job] = _Follower(start, Started(start.job, lane.lane, str(lane.stream)))
+        return True
+
+    def call_off(self, job: str) -> None:
+        """Let a job not follow after all: what it has said, and says until it has left, is heard by nobody."""
+        known = self._following.pop(job, None)
+        if known is not None and job in self._groups:
+            self._called_off.add(job)
+            self._crew.tell(self._groups[job].members, StopGroup(job, "called off"))
+
+    def _begin_following(self, start: Start) -> Started | None:
+        """Let a job be started that was told to follow, if it is as it was told; what it has said comes next."""
+        known = self._following.get(start.job)
+        if known is None or replace(known.start, makers=start.makers, turn_seconds=start.turn_seconds) != start:
+            self.call_off(start.job)
+            return None
+        del self._following[start.job]
+        self._energy.began(start.job, start.devices)
+        self._waiting.extend(known.said)
+        return known.started
 
     def measure(self, job: str, devices: tuple[int, ...]) -> None:
         """Have a group formed that trains on made-up samples."""
@@ -135,15 +178,16 @@ class LiveExecutor:
         while True:
             message = self._crew.next_message(deadline - time.monotonic())
             if message is None:  # what a lost rank said before its end has been heard by now
-                self._waiting.extend(self._lose(self._crew.take_out_lost()))
+                self._waiting.extend(filter(self._is_for_all, self._lose(self._crew.take_out_lost())))
                 return self._waiting.popleft() if self._waiting else None
             if isinstance(message, Left):
                 event = self._member_left(message)
-                if event is not None:
+                if event is not None and self._is_for_all(event):
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, AtStep)):
                 self._note(message)
-                return message
+                if self._is_for_all(message):
+                    return message
             elif isinstance(message, Profiled) and message.job in self._groups:
                 self._groups[message.job].measured = message
             elif isinstance(message, (SampleSkipped, SampleTorn)):
@@ -155,6 +199,19 @@ class LiveExecutor:
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
+
+    def _is_for_all(self, event: Event) -> bool:
+        """Whether the coordinator hears of an event now: not of jobs that it has not started yet."""
+        if isinstance(event, RanksGone):
+            return True
+        if event.job in self._called_off:
+            if isinstance(event, GroupEnded):
+                self._called_off.discard(event.job)
+            return False
+        if event.job not in self._following:
+            return True
+        self._following[event.job].said.append(event)
+        return False
 
     def _note(self, message: EpochEnded | CheckpointWritten | Formed | StepsTimed | AtStep) -> None:
         if isinstance(message, CheckpointWritten):
@@ -171,17 +228,23 @@ class LiveExecutor:
             self._crew.tell(self._saving[job], SaveJob(job))
 
     def _await_saved(self, jobs: Sequence[str]) -> None:
-        """A job that is not in memory any more begins with a checkpoint, which must be there by then."""
+        """A job that is not in memory any more begins with a checkpoint, which must be there by then.
+
+        One that was called off has left by then.
+        """
         deadline = time.monotonic() + SAVE_SECONDS
-        while late := [job for job in jobs if job in self._saving]:
+        while late := [job for job in jobs if job in self._saving or job in self._called_off]:
             event = self._new_event(1.0)
             if event is not None:
                 self._waiting.append(event)
             if time.monotonic() > deadline:
                 raise CannotGoOnError(
-                    f"waited {SAVE_SECONDS:.0f} s for the checkpoint of job {late[0]} from rank "
-                    f"{self._saving[late[0]][0]}; see what holds that rank up"
+                    f"waited {SAVE_SECONDS:.0f} s until job {late[0]} was saved and had left rank "
+                    f"{self._rank_of(late[0])}; see what holds that rank up"
                 )
+
+    def _rank_of(self, job: str) -> int:
+        return (self._saving.get(job) or self._groups[job].members)[0]
 
     def _move(self, start: Start) -> bool:
         """Have a job's state go from the ranks that hold it to those that will train it; whether there are any."""
@@ -203,7 +266,6 @@ class LiveExecutor:
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
-        self._energy.began(start.job, start.devices)
 
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""

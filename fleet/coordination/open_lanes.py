@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,8 +30,12 @@ class LaneMaker(Protocol):
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         """Where the job's samples at (epoch, step) lie."""
 
-    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
-        """The lane of that number which begins at `first`, for these jobs, read by these ranks."""
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
+        """The lane of that number which begins at `first`, read by these ranks, for these jobs; each with the epochs
+        after which it pauses, None: it reads until it is done.
+        """
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         """How many samples the job reads from one (epoch, step) to another: the training samples of its steps, and the
@@ -61,6 +65,11 @@ class OpenLanes:
         self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
         self._data: dict[int, str] = {}  # lane -> its data set
         self.samples = SampleCounter()
+
+    @property
+    def spare(self) -> int:
+        """How many lanes can be opened beside one that closes."""
+        return len(self._free) - 1
 
     def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
         """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one.
@@ -94,7 +103,7 @@ class OpenLanes:
         readers = tuple(rank for start in starts for rank in self._crew.ranks_of(start.devices))
         first = replace(places[0], place=min(place.place for place in places))
         jobs = self._jobs[number] = {start.job for start in starts}
-        lane = self._maker.lane(number, first, jobs, readers)
+        lane = self._maker.lane(number, first, {start.job: start.until for start in starts}, readers)
         # Where each preprocessor has samples of its own all of them work: nobody else keeps these.
         wanted = 0 if lane.divided else max(start.makers for start in starts) or self._crew.share(len(readers))
         lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}

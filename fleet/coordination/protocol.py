@@ -91,11 +91,11 @@ class StopGroup:
     """To a group's master: leave the devices at the next step boundary, or at the end of the epoch.
 
     A job stays in memory that may go on at once, as a policy moves it or its batch changes; else its checkpoint is
-    written.
+    written, but for one that was told to follow another and is called off.
     """
 
     job: str
-    why: Literal["policy", "signal", "epoch", "asked", "ahead"]
+    why: Literal["policy", "signal", "epoch", "asked", "ahead", "called off"]
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ class Left:
     job: str
     rank: int
     why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
-    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked | ahead | pause
+    reason: str = ""  # of done: epochs | target | patience; of stopped: as of StopGroup, or pause
     epoch: int = 0
     step: int = 0  # inside the epoch
     error: str = ""

@@ -44,7 +44,7 @@ def check_input(
     check_minimum(runtime, cluster)
     check_lending(runtime, cluster)
     prices_of(spec, cluster)
-    sizes = least_sizes(runtime, known or KnownSizes())
+    sizes = least_sizes(runtime, known)
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
     return sizes
@@ -132,12 +132,17 @@ def _short_of(devices: float, job: Job, runtime: Runtime, cluster: ClusterMap) -
     return f"there are {most} trainers", most
 
 
-def least_sizes(runtime: Runtime, known: KnownSizes) -> dict[str, Size]:
-    """The jobs' needs; with a batch that is yet to be chosen, those of the smallest one."""
-    return {
-        job.name: known.of(runtime, job.name) if job.largest_batch is None else grown_size(runtime, job.name).at(1)
-        for job in runtime.spec.jobs
-    }
+def least_sizes(runtime: Runtime, known: KnownSizes | None = None) -> dict[str, Size]:
+    """All jobs' needs, see `least_size`; those that differ in nothing on which these depend are sized once."""
+    known = known or KnownSizes()
+    return {job.name: least_size(runtime, job, known) for job in runtime.spec.jobs}
+
+
+def least_size(runtime: Runtime, job: Job, known: KnownSizes | None = None) -> Size:
+    """A job's needs; with a batch that is yet to be chosen, those of the smallest one."""
+    if job.largest_batch is not None:
+        return grown_size(runtime, job.name).at(1)
+    return (known or KnownSizes()).of(runtime, job.name)
 
 
 def grown_size(runtime: Runtime, job: str) -> SizeByBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
@@ -16,6 +16,7 @@ from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes,
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
+MOST_FOLLOWING = 64 << 20  # bytes of lanes for jobs that are told to follow others, where there are more than devices
 AHEAD, PART_AHEAD = 1024, 16
 """So many samples may lie ready for the foremost reader, or this part of the ring where that is more: the rest is for
 readers that fall back. What is made and not read is lost when a lane closes.
@@ -27,7 +28,8 @@ class RingPlan:
     """The dimensions of every node's ring.
 
     Attributes:
-        lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing.
+        lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing; twice
+            as many where samples are small and jobs follow one another.
         samples: samples of one lane; at least two steps of the job with the largest global batch.
         lane_bytes: bytes of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
@@ -56,8 +58,10 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     samples = max(resources.ring_samples, needed)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, writers) for f in runtime.facts.values())
     groups = len(runtime.spec.jobs) + trials_at_once(runtime.spec) + SPARE_LANES
+    lanes = min(trainers, groups) + 1
+    following = lanes if len(runtime.spec.jobs) > trainers and lanes * size <= MOST_FOLLOWING else 0
     ahead = min(samples, max(AHEAD, needed, samples // PART_AHEAD))
-    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, writers, ahead)
+    return RingPlan(lanes + following, samples, size, resources.slot_samples, writers, ahead)
 
 
 def largest_batch(job: Job) -> int:
@@ -94,11 +98,15 @@ class LaneBook:
             place = own.length
         return StreamPlace(StreamKey(data_key(spec), spec.order_seed, epoch), place)
 
-    def lane(self, number: int, first: StreamPlace, jobs: Collection[str], readers: tuple[int, ...]) -> LaneSpec:
-        """The opening of lane `number` that begins at `first`."""
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
+        """The opening of lane `number` that begins at `first` and ends with the last epoch that a job may read."""
         facts = self._rank.runtime.facts[first.key.data]
         tail = max(self._tail(job, first.key.epoch) for job in jobs)
-        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
+        last = max(until or self._rank.runtime.job(job).stop.epochs for job, until in jobs.items()) - 1
+        last = max(last, first.key.epoch)
+        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place, last)
         self._generation += 1
         spec = LaneSpec(
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples

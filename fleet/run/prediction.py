@@ -19,7 +19,6 @@ from fleet.run.lending_checks import check_lending, lending_of
 from fleet.run.metric_trial import BatchTrials
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.datasets import facts_of, open_datasets
-from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
@@ -122,7 +121,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)
         check_lending(runtime, cluster)
-        sizes = least_sizes(runtime, KnownSizes())
+        sizes = least_sizes(runtime)
     with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))

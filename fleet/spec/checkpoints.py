@@ -11,6 +11,12 @@ class Checkpoints(Section):
     """How often a job is saved."""
 
     every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
+    seconds: NotNegative = Field(
+        default=2.0,
+        description="Where epochs are short: no checkpoint is written while at most so many seconds of training "
+        "would be lost without it. A job that is done, pauses or stops is saved in any case. 0: `every` alone counts.",
+        examples=[10.0],
+    )
     keep: CountOrNone = Field(
         default=2,
         description="How many of a job's newest checkpoints are kept. 0: one, as long as the job may go on or is done, "

@@ -57,6 +57,7 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
     course = TrainingTerms(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS)  # type: ignore[arg-type]
     line = Line(lambda message: None, asked)
     left = JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
+    assert left is not None
     assert (left.why, left.reason) == ("stopped", "signal")
     due = READY + int(20.0 / WAIT_SECONDS)
     assert due <= left.step <= due + 1, "not when the steps have passed that would be 0.1 s if nothing was waited for"
@@ -152,5 +153,31 @@ def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
     course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
     line = Line(lambda message: None, lambda: words.pop(0) if words else None)
     left = JobRun("a", member, member, course, line, clock=lambda: epochs.now).run()
+    assert left is not None
     assert (left.why, left.reason, left.held) == ("stopped", later or "epoch", later is None)
     assert (left.epoch, left.step) == (0 if later else 1, 0)
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [1, 2, 3, 4, 5]), (0.5, [2, 4, 5]), (0.7, [3, 5]), (9.0, [5])])
+def test_no_checkpoint_is_written_while_little_would_be_lost_without_it(
+    seconds: float, saved: list[int], tmp_path: Path
+) -> None:
+    """Epochs take 0.2 s. What would be lost counts to the end of the epoch that follows; the last one is saved."""
+    found = list[int]()
+
+    class Saved(Epochs):
+        history: list[dict[str, float]]
+
+        def snapshot(self) -> None:
+            found.append(self.epoch)
+
+        def finish_epoch(self, metrics: dict[str, float]) -> dict[str, float]:
+            self.history.append({"test_loss": 1.0})
+            return super().finish_epoch(metrics)
+
+    epochs: Any = Saved()
+    let_epochs_end(epochs)
+    epochs.history = []
+    course = TrainingTerms(Stop(5), Saving(tmp_path, 1, 1, seconds=seconds), STEPS)
+    JobRun("a", epochs, epochs, course, Line(lambda message: None, lambda: None), clock=lambda: epochs.now).run()
+    assert found == saved

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fleet.coordination.awaited_epochs import AwaitedEpochs
 from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
@@ -35,7 +37,9 @@ class Scene:
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         return StreamPlace(StreamKey("data", 4 if job == "d" else 3, epoch), 0)
 
-    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
         layout, others = SampleLayout((1,), "float32"), self.awaited.first(first.key, jobs)
         return LaneSpec(number, 1, first.key, Itinerary(8), layout, {0: readers}, 8, awaited_from=others)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import pytest
@@ -79,7 +79,9 @@ class Machine:
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         return StreamPlace(KEY, 0)
 
-    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, {0: readers}, 8)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -35,7 +35,9 @@ class Book:
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         return StreamPlace(KEY, step)
 
-    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+    def lane(
+        self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
+    ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(
             number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided

@@ -94,23 +94,31 @@ def test_a_lane_s_tail_pads_the_job_that_needs_most(
     me = rank(runtime({"name": "a"}, {"name": "b", "virtual_workers": 4}), cluster(trainers=3, nodes=2))
     book = book_of(me, 3)
     first = book.place_of("a", 1, 0)
-    lane = book.lane(0, first, ["a", "b"], readers=(1, 3))
+    lane = book.lane(0, first, {"a": None, "b": None}, readers=(1, 3))
     assert lane.itinerary.tail == 2, "b's four virtual workers have 13 samples each"
     assert (lane.itinerary.length, lane.itinerary.held_out, lane.itinerary.first_epoch) == (SAMPLES, HELD_OUT, 1)
     assert lane.readers == {1: (0, 1)}, "ranks 1 and 3 are the first and the second of the second node"
+
+
+def test_a_lane_ends_with_the_last_epoch_that_its_jobs_may_read(rank: Callable[..., Rank], runtime: Runtimes) -> None:
+    stops = [{"name": name, "stop": {"epochs": epochs}} for name, epochs in (("a", 3), ("b", 5))]
+    book = book_of(rank(runtime(*stops)))
+    first = book.place_of("a", 1, 0)
+    readers: list[dict[str, int | None]] = [{"a": None}, {"a": None, "b": None}, {"a": 2, "b": 2}]
+    assert [book.lane(0, first, jobs, (1,)).itinerary.last_epoch for jobs in readers] == [2, 4, 1]
 
 
 def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank]) -> None:
     me = rank()
     book = book_of(me)
     first = book.place_of("net", 0, 0)
-    assert book.lane(0, first, ["net"], (1,)).generation < book.lane(0, first, ["net"], (1,)).generation
+    assert book.lane(0, first, {"net": None}, (1,)).generation < book.lane(0, first, {"net": None}, (1,)).generation
 
 
 def test_a_lane_says_from_which_epoch_on_others_await_its_stream(rank: Callable[..., Rank], runtime: Runtimes) -> None:
     me = rank(runtime({"name": "a", "seed": 5}, {"name": "b", "seed": 6}, {"name": "c", "seed": 5}))
     book = book_of(me)
-    lanes = [book.lane(0, book.place_of(job, 0, 0), [job], (1,)) for job in "abc"]
+    lanes = [book.lane(0, book.place_of(job, 0, 0), {job: None}, (1,)) for job in "abc"]
     assert [lane.awaited_from for lane in lanes] == [3, None, None]
 
 
@@ -122,6 +130,6 @@ def test_a_job_with_a_part_of_its_own_lies_where_its_samples_pass(rank: Callable
     places = [book.place_of("b", 2, step) for step in range(5)]  # 25 samples, 8 a step
     assert [found.place for found in places] == [0, own[8], own[16], own[24], SAMPLES]
     assert {found.key for found in places} == {book.place_of("a", 2, 0).key}, "they read one stream"
-    lane = book.lane(0, places[0], ["a", "b"], (1,))
+    lane = book.lane(0, places[0], {"a": None, "b": None}, (1,))
     assert lane.itinerary.tail == own[0] + 1, "b may come in the midst of the epoch, and its 26th sample is its first"
     assert lane.itinerary.length == SAMPLES

@@ -56,7 +56,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "lock_wait": 180.0,
     }
     assert (spec.policy.restart, spec.policy.margin) == (1.0, 1.0)
-    assert spec.checkpoints.model_dump() == {"every": 1, "keep": 2, "best": None, "margin": 30.0}
+    assert spec.checkpoints.model_dump() == {"every": 1, "seconds": 2.0, "keep": 2, "best": None, "margin": 30.0}
     assert spec.profile.model_dump() == {"when": "training", "batches": 48, "timed": 20, "file": None}
     job = spec.jobs[0]
     assert (job.virtual_workers, job.batch_size, job.global_batch, job.seed) == (1, 32, 32, 0)

@@ -169,8 +169,9 @@ class BatchFeed:
         self._reader.leave()
 
     def _row(self, epoch: int, step: int) -> Iterator[Item | Missing]:
-        """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
-        while not self._closed.is_set():
+        """All items from (epoch, step) to the lane's end; asking for the next gives back the samples of the last."""
+        last = self._itinerary.last_epoch
+        while not self._closed.is_set() and (last is None or epoch <= last):
             yield from self._steps_of(epoch, step)
             copies = self._share.held_out is not None or self._reader.is_ragged
             yield from self._copied_held_out(epoch) if copies else self._held_out(epoch)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fleet.coordination.protocol import (
@@ -25,7 +27,7 @@ from trainers.job.stop_agreement import StopAgreement
 from trainers.state import checkpoint
 from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
 
-GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
+GO_ON, LEAVE, HOLD, SAVE = range(4)  # HOLD: leave, and keep the job in memory; SAVE: write a checkpoint, and go on
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
 
 
@@ -37,17 +39,24 @@ class Saving:
         every: epochs between two checkpoints.
         keep: how many of the newest are kept.
         best: by what the best is found, which is kept, too; None: no other is.
+        seconds: of training that a kill may cost at most, where epochs are shorter: no checkpoint is written before.
     """
 
     folder: Path
     every: int
     keep: int
     best: ByMetric | None = None
+    seconds: float = 0.0
 
-    def is_due(self, history: History | Sequence[Mapping[str, float]]) -> bool:
-        """Whether a job is saved that has just finished the last of these epochs."""
+    def is_due(self, history: History | Sequence[Mapping[str, float]], until_next: float = math.inf) -> bool:
+        """Whether a job is saved that has just finished the last of these epochs.
+
+        Args:
+            until_next: seconds from its last checkpoint to the end of the epoch that follows.
+        """
         best = best_of(history, self.best)
-        return len(history) % self.every == 0 or (best is not None and best.epoch == len(history))
+        due = len(history) % self.every == 0 and until_next > self.seconds
+        return due or (best is not None and best.epoch == len(history))
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,14 @@ class Line:
         asked: the next message for this rank, or None; masters look for a StopGroup there.
         moves: called for each step: this member is not stuck.
         ranks: how many the run has; the more there are, the less often each tells of its progress.
+        later: writes a last checkpoint beside what follows, and sends the last word then; None: nobody does.
     """
 
     tell: Callable[[Message], None]
     asked: Callable[[], Message | None]
     moves: Callable[[], None] = lambda: None
     ranks: int = 1
+    later: Callable[[Callable[[], CheckpointWritten], Left], None] | None = None
 
     @property
     def seconds_between_words(self) -> float:
@@ -147,21 +158,26 @@ class JobRun:
         self._training_steps = 0
         self._first = FirstSteps(course.timed)
         self._was_meeting = False
-        self._last_progress = clock()
+        self._last_progress = self._saved = clock()
 
-    def run(self) -> Left:
-        """Epoch after epoch; returns this member's last word."""
+    def run(self) -> Left | None:
+        """Epoch after epoch; returns this member's last word, None if that follows the last checkpoint."""
         while True:
             begin = self._clock()
             if self._train_epoch() != GO_ON:
                 return self._leave_inside_epoch()
             metrics = self._evaluate()
-            reason = converged(self._trainer.history, self._course.stop)
-            self._report_epoch(metrics, self._clock() - begin)
-            leaving = self._agree(at_epoch_end=True) != GO_ON
+            reason, seconds = converged(self._trainer.history, self._course.stop), self._clock() - begin
+            self._report_epoch(metrics, seconds)
+            verdict = self._agree(at_epoch_end=seconds)
+            leaving = verdict in (LEAVE, HOLD)
             if self._trainer.epoch == self._course.until:
                 leaving, self._holds, self._why = True, False, "pause"
-            if reason or (leaving and not self._holds) or self._course.saving.is_due(self._trainer.history):
+            if reason and self._line.later is not None and self._group.size == 1:
+                self._end_beside(self._line.later, reason)
+                return None
+            kept = leaving and self._holds and not self._course.saving.is_due(self._trainer.history)
+            if reason or verdict == SAVE or (leaving and not kept):
                 self._save()
             if reason or leaving:
                 return self._last_word("done" if reason else "stopped", reason or self._why)
@@ -200,14 +216,14 @@ class JobRun:
             if self._course.evaluates:
                 yield item.index, item.batch
 
-    def _agree(self, at_epoch_end: bool = False) -> int:
-        """Whether the group goes on."""
-        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=3)
+    def _agree(self, at_epoch_end: float | None = None) -> int:
+        """Whether the group goes on. at_epoch_end: seconds that the epoch took which is over; None: it goes on."""
+        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=4)
         self._holds = verdict == HOLD
         return verdict
 
-    def _wish(self, at_epoch_end: bool) -> int:
-        """What the coordinator wants, as the master has heard."""
+    def _wish(self, at_epoch_end: float | None) -> int:
+        """What the coordinator wants, as the master has heard, and whether a checkpoint is due by its clock."""
         wish = GO_ON
         while self._group.is_master and (message := self._line.asked()) is not None:
             if isinstance(message, StopGroup) and message.job == self._job:
@@ -215,19 +231,31 @@ class JobRun:
                     self._until_epoch_end = True
                 else:
                     wish, self._why = HOLD if message.why == "policy" else LEAVE, message.why
-        if wish == GO_ON and at_epoch_end and self._until_epoch_end:
-            wish, self._why = HOLD, "epoch"
-        return wish
+        if wish != GO_ON or at_epoch_end is None or not self._group.is_master:
+            return wish
+        if self._until_epoch_end:
+            self._why = "epoch"
+            return HOLD
+        until_next = self._clock() - self._saved + at_epoch_end
+        return SAVE if self._course.saving.is_due(self._trainer.history, until_next) else GO_ON
 
     def _leave_inside_epoch(self) -> Left:
-        if not self._holds:
+        if not self._holds and self._why != "called off":
             self._save()
         return self._last_word("stopped", self._why)
 
     def _save(self) -> None:
         written = save(self._job, self._trainer, self._course.saving)
+        self._saved = self._clock()
         if written is not None:
             self._line.tell(written)
+
+    def _end_beside(self, later: Callable[[Callable[[], CheckpointWritten], Left], None], reason: str) -> None:
+        """Let the job's last checkpoint be written while the next one trains: nothing changes its tensors any more."""
+        begin, snapshot = time.perf_counter(), self._trainer.snapshot()
+        assert snapshot is not None, "who is alone is the master"
+        word = self._last_word("done", reason)
+        later(partial(write, self._job, snapshot, self._course.saving, time.perf_counter() - begin), word)
 
     def _report_epoch(self, metrics: dict[str, float], seconds: float) -> None:
         """The master tells what all members did."""
@@ -283,11 +311,15 @@ class JobRun:
 
 
 def save(job: str, trainer: Trainer, saving: Saving) -> CheckpointWritten | None:
-    """Write a checkpoint; all members take part, the master writes and says so."""
+    """Write a checkpoint; all members take part, the master writes and tells of it."""
     begin = time.perf_counter()
     snapshot = trainer.snapshot()
-    if snapshot is None:
-        return None
+    return None if snapshot is None else write(job, snapshot, saving, time.perf_counter() - begin)
+
+
+def write(job: str, snapshot: checkpoint.Checkpoint, saving: Saving, taken: float) -> CheckpointWritten:
+    """Write a job's state, which took so many seconds to gather."""
+    begin = time.perf_counter() - taken
     saved = checkpoint.write(saving.folder / checkpoint.file_name(snapshot), snapshot)
     best = best_of(snapshot.history, saving.best)
     if best is not None and (best.epoch, 0) == (snapshot.epoch, snapshot.step):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,6 +20,7 @@ from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
     AddJob,
+    CheckpointWritten,
     CloseLane,
     FindLargest,
     Fits,
@@ -35,6 +38,7 @@ from fleet.coordination.protocol import (
     Shutdown,
     SkipSamples,
     StartGroup,
+    StopGroup,
 )
 from fleet.journal.work_note import WorkNote
 from fleet.machine.standard_error import tell
@@ -87,14 +91,18 @@ class TrainerRank:
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
+        self._followers: deque[StartGroup] = deque()  # came while another job trained
         self._memory = LeftMemory(device)
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writer_s_mailbox = rank.mailbox(TO_TRAINER)  # to send alone
+        self._written: Future[None] | None = None  # the last checkpoint of a job that is done
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
         gc.freeze()  # what is there now stays: looking for ended jobs' memory, at each one's end, leaves it out
         while True:
             self._moves()
-            message, self._next = self._next or self._receive(), None
+            message, self._next = self._next or self._next_follower() or self._receive(), None
             self._rank.report_signal()
             self._lifeline.check_launcher()
             if message is None:
@@ -103,6 +111,7 @@ class TrainerRank:
                 continue
             self._lifeline.heard()
             if isinstance(message, Shutdown):
+                self._await_written()
                 self._note.remove()
                 return message.code
             if isinstance(message, MakeRing):
@@ -152,7 +161,25 @@ class TrainerRank:
             self._learn(message)
         return message
 
-    def _serve(self, job: str, work: Callable[[], Left]) -> None:
+    def _poll_training(self) -> Message | None:
+        """The next message for the job that trains. Who is to follow it waits for its end, or is called off."""
+        while (message := self._poll()) is not None:
+            called_off = [
+                each for each in self._followers if isinstance(message, StopGroup) and each.job == message.job
+            ]
+            if isinstance(message, StartGroup):
+                self._followers.append(message)
+            elif not called_off:
+                return message
+            for order in called_off:
+                self._followers.remove(order)
+                self._tell(Left(order.job, self._rank.number, "stopped", "called off", order.epoch, order.step))
+        return None
+
+    def _next_follower(self) -> StartGroup | None:
+        return self._followers.popleft() if self._followers else None
+
+    def _serve(self, job: str, work: Callable[[], Left | None]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         self._lent.give_back()
         try:
@@ -174,6 +201,10 @@ class TrainerRank:
         except BaseException as error:
             word = last_word(job, error)
             self._leave_if_broken(word)
+        if word is None:  # it follows the checkpoint
+            self._memory.leave()
+            self._lifeline.heard()
+            return
         if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
             self._memory.leave()
         self._tell(replace(word, rank=self._rank.number))
@@ -232,7 +263,7 @@ class TrainerRank:
             self._tell(replace(word, rank=self._rank.number))
             self._lifeline.fatal = word.error if word.fatal else ""
 
-    def _train(self, order: StartGroup) -> Left:
+    def _train(self, order: StartGroup) -> Left | None:
         begin = time.perf_counter()
         feed: BatchFeed | None = None
         reader = self._attach(order.lane)
@@ -255,9 +286,9 @@ class TrainerRank:
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
-                    line = Line(self._tell, self._poll, self._moves, self._rank.world.size)
+                    line = Line(self._tell, self._poll_training, self._moves, self._rank.world.size, self._end_beside)
                     word = JobRun(order.job, trainer, feed, self._course(order.job, order.until), line).run()
-                if word.held:
+                if word is not None and word.held:
                     stack.pop_all()  # the group stays
                     self._held[order.job] = trainer
                 return word
@@ -266,6 +297,27 @@ class TrainerRank:
                 feed.close()
             else:
                 reader.leave()
+
+    def _end_beside(self, write: Callable[[], CheckpointWritten], word: Left) -> None:
+        """Write the last checkpoint of a job that is done in a thread, and tell then; one at a time."""
+        self._await_written()
+        self._written = self._writer.submit(self._write_and_tell, write, word)
+
+    def _write_and_tell(self, write: Callable[[], CheckpointWritten], word: Left) -> None:
+        try:
+            self._writer_s_mailbox.send(0, TO_COORDINATOR, write())
+        except CheckpointError as error:
+            word = replace(last_word(word.job, error, _is_disk(error)), error=str(error))
+        except BaseException as error:
+            word = last_word(word.job, error)
+        if word.fatal:
+            self._lifeline.fatal = word.error
+        self._writer_s_mailbox.send(0, TO_COORDINATOR, replace(word, rank=self._rank.number))
+
+    def _await_written(self) -> None:
+        """Wait until the last checkpoint is written; rank 0 hears of what goes wrong with it."""
+        if self._written is not None:
+            self._written.result(self._runtime.timeout)
 
     def _begin(self, order: StartGroup, stack: ExitStack) -> tuple[Trainer, list[CheckpointError]]:
         """The job's trainer: the one that came here, or a new one with the state of the checkpoint."""
@@ -287,7 +339,7 @@ class TrainerRank:
 
     def _saving(self, job: str) -> Saving:
         settings, folder = self._runtime.spec.checkpoints, self._rank.directory.checkpoints(job)
-        return Saving(folder, settings.every, max(1, settings.keep), self._runtime.best_by(job))
+        return Saving(folder, settings.every, max(1, settings.keep), self._runtime.best_by(job), settings.seconds)
 
     def _course(self, job: str, until: int | None) -> TrainingTerms:
         """What the job's training goes by."""

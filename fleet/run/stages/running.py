@@ -74,7 +74,9 @@ class Running(Outside):
         policy: Policy = opened.policy
         if opened.searching is not None:
             policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
-        Coordinator(policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
+        following = self.executor if opened.searching is None else None
+        books = opened.books.keeper
+        Coordinator(policy, self.executor, books, self, silence, prices=prices, following=following).run()
         if opened.searching is not None:
             opened.searching.settle(self.executor.save_held)
         samples = self.executor.count_samples()

@@ -110,6 +110,7 @@ def write_ensemble(
         "jobs": list(jobs),
         "resources": {"trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8},
         **sections,
+        "checkpoints": {"seconds": 0.0, **sections.get("checkpoints", {})},  # kills come between epochs
     }
     if RIG_FOLDER in os.environ:
         spec["resources"] = {**spec["resources"], "device": "auto"}
