@@ -308,7 +308,7 @@ class Trainer(Progress):
                 self._buffers = self._adder.share_ahead(self.workers[0].buffers)
             unread = not self._reads_at_once and not self._shared.looks_closely("before_step")
             follows = unread and is_unread(self.task, update.optimizer) and self._adder.follow()
-            if not follows:
+            if sums and not follows:
                 self._finish(reduction)
             update.give(sums, layout.used or ())
             with self._shared.between_turns(self.task, "before_step", self.workers):

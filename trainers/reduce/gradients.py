@@ -146,7 +146,12 @@ class Turn:
         Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
         """
         if self._views is None:
-            self.take([index for index, is_used in enumerate(self.used) if not is_used])
+            for index, parameter in enumerate(self._parameters):
+                if not self.used[index] and (gradient := parameter.grad) is not None:
+                    if gradient.is_sparse:
+                        self._refuse(index, gradient)
+                    self.used[index] = True
+                    self.order.append(index)
             return
         self.take(range(len(self.used)))
         if self._filling is None:

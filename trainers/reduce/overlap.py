@@ -28,6 +28,7 @@ class Reduction:
         self._sums: list[Tensor] = []
         self._seconds = 0.0
         self._error: BaseException | None = None
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._beside = beside
         self._thread: Thread | None = None
 
@@ -38,7 +39,6 @@ class Reduction:
             self._sums.append(self._adder.sum(vectors))
             return
         if self._thread is None:
-            self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
             self._thread = Thread(target=self._run, name="reduction", daemon=True)
             self._thread.start()
         self._tasks.put((vectors, ready))

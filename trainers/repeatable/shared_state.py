@@ -29,6 +29,7 @@ from trainers.repeatable.unfit_modules import unfit_modules
 
 CLOSE_LOOKS = 4
 """Turns whose changes of attributes and of parameters' values are looked for; changes in place are, in every turn."""
+_NOTHING = nullcontext()
 _PLAIN = (bool, int, float, complex, str, bytes)
 _DEPTH = 4
 _PART = 1 << 20
@@ -141,7 +142,7 @@ class SharedState:
     def between_turns(self, task: object, where: str, workers: Sequence[HasAttributes]) -> AbstractContextManager[None]:
         """What the task does once a step, in its method `where`, if it has that; see `_watched`."""
         close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
-        return self._watched(where, workers, close) if hasattr(task, where) else nullcontext()
+        return self._watched(where, workers, close) if hasattr(task, where) else _NOTHING
 
     @contextmanager
     def _watched(self, where: str, workers: Sequence[HasAttributes], close: bool) -> Iterator[None]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from trainers.task import task as tasks
 from trainers.task.loss import Loss, Weight, nothing_of
-from trainers.task.step_options import NOTHING, StepOptions
+from trainers.task.step_options import StepOptions
 from trainers.task.task import Batch, Task
 from trainers.task.unfit_task import UnfitTask
 
@@ -80,10 +80,10 @@ class PartSteps:
         return adding.loss
 
     def _whole(self, batch: Batch, known: Weight | None) -> BatchLoss:
-        samples = tasks.samples_in(batch)
         with self._taking(True):
             loss = self._forward(batch, known)
             if loss.is_sum or loss.weight is None:
+                samples = tasks.samples_in(batch)
                 self._backward(loss.mean)
                 return BatchLoss(loss.mean.detach() / samples if loss.is_sum else loss.mean.detach(), samples)
             weight = loss.weight
@@ -92,7 +92,10 @@ class PartSteps:
 
     def _leave(self, term: Any, counts: bool) -> None:
         """Leave a part's gradients; zeros where nothing counts, as others may wait for them."""
-        with NOTHING if counts else nothing_of(self._parameters()):
+        if counts:
+            self._backward(term)
+            return
+        with nothing_of(self._parameters()):
             self._backward(term)
 
     def _adding(

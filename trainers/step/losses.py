@@ -27,7 +27,7 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
     losses, samples = [turn.loss for turn in turns], [turn.samples for turn in turns]
     values = _counted(copied(losses)(), copied(samples)())
     _check(job, values, first, place)
-    return [turn._replace(loss=value) for turn, value in zip(turns, values)]
+    return [TurnResult(turn.update, value, *turn[2:]) for turn, value in zip(turns, values)]
 
 
 class StepLosses(Sequence[float]):
@@ -78,7 +78,9 @@ class StepLosses(Sequence[float]):
 def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
     """Begin to copy losses, or what they were divided by, to the host; return what waits for them."""
     tensors = [loss for loss in losses if isinstance(loss, Tensor)]
-    if not tensors or len(tensors) < len(losses) or tensors[0].device.type == "cpu":
+    if not tensors:
+        return lambda: losses  # type: ignore[return-value]
+    if len(tensors) < len(losses) or tensors[0].device.type == "cpu":
         values = [loss.item() if isinstance(loss, Tensor) else loss for loss in losses]
         return lambda: values
     device = with_index(tensors[0].device)

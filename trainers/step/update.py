@@ -42,6 +42,7 @@ class Update:
 
     part: the name of the model's part that it trains, "" for the whole model.
     optimizer, schedule: the task's.
+    layout: the make-up of the buckets.
     names, parameters: all of the part that require gradients, in the order of definition.
     gradients: each own worker's scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`); none where
         the job has one virtual worker.
@@ -72,11 +73,6 @@ class Update:
         self._hooks = gradients.Gradients(self.names, self.parameters, accumulating)
         self.lay_out(Layout.first(self.parameters), 0)
 
-    @property
-    def layout(self) -> Layout:
-        """The make-up of the buckets."""
-        return self._buckets.layout
-
     def lay_out(self, layout: Layout, workers: int) -> None:
         """Make buckets for so many own virtual workers, on the host until an update has shown what it needs."""
         self._is_settled = False
@@ -105,7 +101,10 @@ class Update:
                 give_pinned_memory_back()
 
     def _lay_out(self, layout: Layout, workers: int, place: torch.device) -> None:
-        self._buckets = Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place)
+        self.layout, self._buckets = (
+            layout,
+            Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place),
+        )
         is_small = layout.is_rebuilt and not self._alone and workers > 0 and self._buckets.are_small
         self._small = gradients.SmallGradients(self.parameters, layout.buckets[0], workers) if is_small else None
         if self._small is not None:

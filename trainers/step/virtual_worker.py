@@ -84,16 +84,14 @@ class VirtualWorker:
 
     def __enter__(self) -> None:
         self.random.set(self.device)
-        if not self.is_at_home:
+        if self.buffers and not self.is_at_home:
             self.fill()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
-        if self.is_at_home:
-            self._follow()
-        else:
-            copy_all(self.buffers, self._places.now())
+        if self.buffers:
+            self._follow() if self.is_at_home else copy_all(self.buffers, self._places.now())
         self.random = self.random.after(self.device)
 
     def fill(self) -> None:
