@@ -88,6 +88,9 @@ class Pictures(Task):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
+    def dataset(self, train: bool) -> Any:
+        return None
+
 
 def test_operators_that_are_known_change_no_size() -> None:
     known = sizing.KnownOperators()
