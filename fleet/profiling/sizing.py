@@ -127,15 +127,10 @@ class KnownOperators:
 
 
 class _Counted(TorchDispatchMode):
-    """Counts operations and notes operators, forward and backward; runs few that are known.
+    """Counts operations and notes operators, forward and backward; runs few that are known."""
 
-    Args:
-        counts: whether unknown operators without a form, such as those on tensors with memory, are counted too.
-    """
-
-    def __init__(self, known: KnownOperators, counts: bool = True) -> None:
+    def __init__(self, known: KnownOperators) -> None:
         super().__init__()
-        self._counts = counts
         self._known = known.found
         self.operations, self.names = 0, dict[str, None]()
 
@@ -143,8 +138,6 @@ class _Counted(TorchDispatchMode):
         told = _described((args, kwargs)) if getattr(func, "namespace", "") == "aten" else None
         key = None if told is None else (func, told)
         found = None if key is None else self._known.get(key)
-        if key is None and not self._counts:
-            return func(*args, **(kwargs or {}))
         if found is None:
             with FlopCounterMode(display=False) as counter, OperatorsSeen() as seen:
                 result = func(*args, **(kwargs or {}))
@@ -217,10 +210,9 @@ def size_of(task: Any, layout: SampleLayout, known: KnownOperators | None = None
         known: operators that other jobs have run.
     """
     spare_compiler(TorchDispatchMode.__subclasses__())
-    known = known or KnownOperators()
-    with no_exit(), _Counted(known, counts=False):
+    with no_exit():
         model = model_without_memory(task.model)
-    saved, operations, unfit, counted = _SavedBytes(), None, "", _Counted(known)
+    saved, operations, unfit, counted = _SavedBytes(), None, "", _Counted(known or KnownOperators())
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():

@@ -12,6 +12,8 @@ from contextlib import suppress
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.options import RunOptions
 from fleet.spec import EnsembleSpec, SpecError
+from fleet.spec.loading import LARGEST_FILE
+from preprocess.files.reading import read_bytes
 
 
 def variables_of(spec: EnsembleSpec) -> dict[str, str]:
@@ -39,8 +41,16 @@ def pin_rank(options: RunOptions) -> None:
     if launched_by_us():
         return
     with suppress(SpecError, OSError):
+        if not _may_be_pinned(options):
+            return
         spec = options.load()
         if spec.determinism.pinned_to is not None:
             from trainers.repeatable.instruction_sets import restart
 
             restart(spec.determinism.pinned_to, spec.resources.threads)
+
+
+def _may_be_pinned(options: RunOptions) -> bool:
+    """Whether the spec may ask for a level that pins: most say nothing of it, and no rank but 0 need read those."""
+    told = any("D2" in text for text in options.overrides)
+    return told or options.extend is not None or b"D2" in read_bytes(os.fspath(options.spec), LARGEST_FILE)

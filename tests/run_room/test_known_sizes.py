@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
 from fleet.profiling import sizing
 from fleet.run.ranks import known_sizes
@@ -13,6 +19,9 @@ from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec
+from preprocess import SampleLayout
+from trainers import Task
+from trainers.zoo import DenseNet, ResNet
 
 
 @pytest.fixture
@@ -54,3 +63,58 @@ def test_what_nothing_can_be_made_of_is_refused_all_the_same(runtime_of: Callabl
     sizes.of(runtime_of(optimizer=sgd(lr=0.1)), "late")
     with pytest.raises(ValueError, match="learning rate"):
         sizes.of(runtime_of(optimizer=sgd(lr=-0.1)), "late")
+
+
+NETWORKS = (
+    ResNet([1, 2, 1], 8, channels=1),
+    ResNet([2, 1], 8, channels=1, block="bottleneck"),
+    DenseNet([2, 3], channels=1, stem="small"),
+    nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(4 * 6 * 6, 10)),
+)
+PICTURES = SampleLayout((1, 8, 8), "float32", (), "int64")
+
+
+class Pictures(Task):
+    """Trains a network of NETWORKS."""
+
+    batch_size = 4
+
+    def __init__(self, number: int) -> None:
+        self.network = NETWORKS[number]
+
+    def model(self) -> nn.Module:
+        return self.network
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    def dataset(self, train: bool) -> Any:
+        return None
+
+
+def test_operators_that_are_known_change_no_size() -> None:
+    known = sizing.KnownOperators()
+    for number in (*range(len(NETWORKS)), *range(len(NETWORKS))):
+        found = sizing.size_of(Pictures(number), PICTURES, known)
+        meta = copy.deepcopy(NETWORKS[number]).to("meta")
+        kept = SavedBytes()
+        with FlopCounterMode(display=False) as counter, saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+            images = torch.zeros(4, 1, 8, 8, device="meta")
+            cross_entropy(meta(images), torch.zeros(4, dtype=torch.int64, device="meta")).backward()
+        assert (found.operations or 0) * 4 == counter.get_total_flops() > 0
+        assert found.activation_bytes == kept.total
+
+
+class SavedBytes:
+    """The bytes of all storages that autograd keeps."""
+
+    def __init__(self) -> None:
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.storages.setdefault(tensor.untyped_storage()._cdata, tensor.untyped_storage())
+        return tensor
+
+    @property
+    def total(self) -> int:
+        return sum(storage.nbytes() for storage in self.storages.values())

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Built = TypeVar("Built")
+_DRAWS = {torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default}
+
+
+class _NoDraws(TorchDispatchMode):
+    """Draws no numbers for tensors without memory: torch takes a millisecond of Python for each weight."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _DRAWS and args[0].is_meta:
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def without_memory(build: Callable[[], Built]) -> Built:
     """Return what `build` gives, its tensors on the meta device; real ones if it looks at their numbers."""
-    with contextlib.suppress(Exception, SystemExit), torch.device("meta"):
+    with contextlib.suppress(Exception, SystemExit), torch.device("meta"), _NoDraws():
         return build()
     return build()
 

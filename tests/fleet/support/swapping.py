@@ -13,7 +13,7 @@ from functools import partial
 from mpi4py import MPI
 
 from fleet.commands.one_job.places import told_by_all
-from fleet.machine.cluster_map import gather
+from fleet.machine.cluster_map import _settled_cores
 from fleet.machine.near_cores import settle_cores
 from trainers import Group
 
@@ -25,8 +25,12 @@ def main() -> None:
     for name, listed, nodes, in_a_group in json.loads(sys.argv[1]):
         cores = [tuple(own) for own in listed]
         os.sched_setaffinity(0, cores[world.rank])
-        everyone = partial(told_by_all, group) if in_a_group else partial(gather, world)
-        settled = settle_cores(everyone, world.rank, cores, [cores[1], ()], nodes)
+        if in_a_group:
+            settled = settle_cores(partial(told_by_all, group), world.rank, cores, [cores[1], ()], nodes)
+        else:  # rank 0 alone knows what all have
+            hosts, devices = [{"cores": own} for own in listed], [{"near": cores[1]}, {}]
+            known = (hosts, devices) if world.rank == 0 else ([], [])
+            settled = world.bcast(_settled_cores(world, *known, nodes))
         said = json.dumps([name, world.rank, settled == cores[::-1], sorted(os.sched_getaffinity(0))])
         sys.stdout.write(said + "\n")  # at once, as ranks share the stream
         sys.stdout.flush()
