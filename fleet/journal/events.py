@@ -67,7 +67,7 @@ def _rate(value: Any) -> float:
 
 def _prices(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of a second and a price from then on, by second, from 0 on."""
-    pairs = tuple(tuple(map(_finite, pair)) for pair in value) if isinstance(value, list) else ()
+    pairs: tuple[tuple[float, ...], ...] = _list_of(_list_of(_finite))(value)
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
         raise ValueError("no pairs of a second and a price")
     seconds = [pair[0] for pair in pairs]
