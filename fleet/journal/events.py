@@ -53,6 +53,12 @@ def _number(value: Any) -> float:
     raise ValueError("no number")
 
 
+def _anything(value: Any) -> Any:
+    if type(value) is not int or -_MOST <= value <= _MOST:
+        return value
+    raise ValueError("a number that is too large")
+
+
 def _finite(value: Any) -> float:
     if math.isfinite(number := _number(value)):
         return number
@@ -105,7 +111,7 @@ Measured = Annotated[Mapping[int, float], lambda value: _some(_reader(Mapping[De
 """Count of devices -> rate."""
 Metrics = Mapping[str, float]
 
-_OF_TYPE: Mapping[Any, Read] = {int: _whole(0, _MOST), float: _number}
+_OF_TYPE: Mapping[Any, Read] = {int: _whole(0, _MOST), float: _number, Any: _anything}
 
 
 @cache
@@ -123,7 +129,7 @@ def _reader(hint: Any) -> Read:
         return _mapping_of(get_origin(arguments[0]) is Annotated or arguments[0] is int, *map(_reader, arguments))
     if is_dataclass(hint):
         return _record_of(hint)  # type: ignore[arg-type]
-    return _OF_TYPE.get(hint) or _instance_of(object if hint is Any else hint)
+    return _OF_TYPE.get(hint) or _instance_of(hint)
 
 
 def _instance_of(kind: type) -> Read:
