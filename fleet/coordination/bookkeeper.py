@@ -33,13 +33,14 @@ class Bookkeeper:
 
     def __init__(self, ledger: Ledger, journal: Journal) -> None:
         self.ledger, self.journal = ledger, journal
+        self._changes = BookChanges(ledger)
 
     def record(self, event: events.Event) -> None:
         """Write down an event of the journal, and change the books by it."""
         if isinstance(event, events.Done):
             deadline = self.ledger.jobs[event.job].state.deadline
             event = replace(event, deadline=deadline if deadline < math.inf else None)
-        take_event(self.ledger, self.journal.write(event))
+        self._changes.take(self.journal.write(event))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
         """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
@@ -79,28 +80,27 @@ class Bookkeeper:
 
     def announce(self, event: events.Event) -> None:
         """Tell what passes too often to be kept to those who watch, and to nobody else."""
-        take_event(self.ledger, self.journal.announce(event))
+        self._changes.take(self.journal.announce(event))
 
 
 def recall(ledger: Ledger, told: Iterable[events.Event]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
+    changes = BookChanges(ledger)
     for event in told:
-        take_event(ledger, event)
+        changes.take(event)
     ledger.reopened()
 
 
-def take_event(ledger: Ledger, event: events.Event) -> None:
-    """Change the books by an event; what it says of a job that they do not have is passed over."""
-    job = getattr(event, "job", None)
-    if job is None or job in ledger.jobs:
-        _Changes(ledger).take(event)
-
-
-class _Changes(events.Observer):
-    """What each event changes in the books."""
+class BookChanges(events.Observer):
+    """What each event changes in the books; what one says of a job that they do not have is passed over."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    def take(self, event: events.Event) -> None:
+        """Change the books by an event."""
+        if not isinstance(event, events.JobEvent) or event.job in self._ledger.jobs:
+            super().take(event)
 
     # the run
 

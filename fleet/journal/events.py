@@ -53,6 +53,12 @@ def _number(value: Any) -> float:
     raise ValueError("no number")
 
 
+def _anything(value: Any) -> Any:
+    if type(value) is not int or -_MOST <= value <= _MOST:
+        return value
+    raise ValueError("a number that is too large")
+
+
 def _finite(value: Any) -> float:
     if math.isfinite(number := _number(value)):
         return number
@@ -67,7 +73,7 @@ def _rate(value: Any) -> float:
 
 def _prices(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of a second and a price from then on, by second, from 0 on."""
-    pairs = tuple(tuple(map(_finite, pair)) for pair in value) if isinstance(value, list) else ()
+    pairs: tuple[tuple[float, ...], ...] = _list_of(_list_of(_finite))(value)
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
         raise ValueError("no pairs of a second and a price")
     seconds = [pair[0] for pair in pairs]
@@ -105,7 +111,7 @@ Measured = Annotated[Mapping[int, float], lambda value: _some(_reader(Mapping[De
 """Count of devices -> rate."""
 Metrics = Mapping[str, float]
 
-_OF_TYPE: Mapping[Any, Read] = {int: _whole(0, _MOST), float: _number}
+_OF_TYPE: Mapping[Any, Read] = {int: _whole(0, _MOST), float: _number, Any: _anything}
 
 
 @cache
@@ -123,7 +129,7 @@ def _reader(hint: Any) -> Read:
         return _mapping_of(get_origin(arguments[0]) is Annotated or arguments[0] is int, *map(_reader, arguments))
     if is_dataclass(hint):
         return _record_of(hint)  # type: ignore[arg-type]
-    return _OF_TYPE.get(hint) or _instance_of(object if hint is Any else hint)
+    return _OF_TYPE.get(hint) or _instance_of(hint)
 
 
 def _instance_of(kind: type) -> Read:
@@ -260,18 +266,24 @@ class Event(_Frozen):
     def told(self) -> dict[str, Any]:
         """The event as JSON holds it, but for records in it, which are objects of their fields."""
         kind: Any = type(self)
-        form, known = _form(kind), vars(self)
-        return {"t": self.t, "unix": self.unix, "event": self.event} | {
-            key: known[key]
-            for key in form.readers
-            if key not in ("t", "unix") and not (key in form.omitted and known[key] == form.defaults[key])
-        }
+        form = _form(kind)
+        told = {"t": self.t, "unix": self.unix, "event": self.event, **vars(self)}
+        for key in form.omitted:
+            if told[key] == form.defaults[key]:
+                del told[key]
+        return told
 
     def at(self, t: float, unix: float) -> Any:
         """The event, which happened then."""
         instance = object.__new__(type(self))
         vars(instance).update(vars(self), t=t, unix=unix)
         return instance
+
+
+class JobEvent(Event):
+    """Something that happened to a job."""
+
+    job: str
 
 
 class Other(Event):
@@ -465,7 +477,7 @@ class PricesTold(Event, kind="prices"):
     worth: float | None = None
 
 
-class Job(Event, kind="job"):
+class Job(JobEvent, kind="job"):
     """What a network is, as its spec asks for it; each session tells it.
 
     Attributes:
@@ -478,7 +490,6 @@ class Job(Event, kind="job"):
         better: metric -> `higher` or `lower`.
     """
 
-    job: str
     model: str = ""
     parameters: Count | None = None
     parameter_bytes: Count | None = None
@@ -585,10 +596,9 @@ class Ended(Event, kind="ended", durable=True):
 # Rates.
 
 
-class Profile(Event, kind="profile"):
+class Profile(JobEvent, kind="profile"):
     """A measurement of a job; `seconds`: what it took, `forming`: until the group and its job were there."""
 
-    job: str
     count: DeviceCount
     rate: Rate
     devices: Devices = ()
@@ -598,10 +608,9 @@ class Profile(Event, kind="profile"):
     kind: str = omitted(default="")
 
 
-class Timed(Event, kind="timed"):
+class Timed(JobEvent, kind="timed"):
     """The first steps of a group told how fast it trains."""
 
-    job: str
     count: DeviceCount
     rate: Rate
     devices: Devices = ()
@@ -610,10 +619,9 @@ class Timed(Event, kind="timed"):
     kind: str = omitted(default="")
 
 
-class BatchProfile(Event, kind="batch_profile"):
+class BatchProfile(JobEvent, kind="batch_profile"):
     """A measurement of a job on one device with another batch, of all virtual workers."""
 
-    job: str
     batch: Positive
     rate: Rate
     devices: Devices = ()
@@ -621,15 +629,14 @@ class BatchProfile(Event, kind="batch_profile"):
     seconds: Finite = 0.0
 
 
-class ExecutorProfile(Event, kind="executor_profile"):
+class ExecutorProfile(JobEvent, kind="executor_profile"):
     """How fast a job is with so many of its trainers on an accelerator, and nobody else's."""
 
-    job: str
     executors: Positive
     rate: Rate
 
 
-class Rates(Event, kind="rates"):
+class Rates(JobEvent, kind="rates"):
     """A job's rate curve.
 
     Attributes:
@@ -639,7 +646,6 @@ class Rates(Event, kind="rates"):
         kinds: the same as `measured` by kind of device; empty: all are alike.
     """
 
-    job: str
     measured: Measured
     source: str = ""
     fitted: tuple[float, ...] = ()
@@ -673,7 +679,7 @@ class Preprocessing(Event, kind="preprocessing"):
     trainers: tuple[Count, ...] = omitted(default=())
 
 
-class Batch(Event, kind="batch", durable=True):
+class Batch(JobEvent, kind="batch", durable=True):
     """The batch of a job, over all virtual workers.
 
     Attributes:
@@ -682,7 +688,6 @@ class Batch(Event, kind="batch", durable=True):
         limit: of the largest batch, why it is no larger; `fits`: samples of a virtual worker, by kind of device.
     """
 
-    job: str
     batch: Positive
     epoch: Count | None = omitted(default=None)
     parts: Count | None = omitted(default=None)
@@ -723,7 +728,7 @@ class RoundEnded(Event, kind="round_end"):
     end: float | None = None
 
 
-class Started(Event, kind="started"):
+class Started(JobEvent, kind="started"):
     """A group was told to form.
 
     Attributes:
@@ -736,7 +741,6 @@ class Started(Event, kind="started"):
         prepared_by: devices whose trainers help to make its samples.
     """
 
-    job: str
     devices: Devices
     epoch: Count
     step: Count
@@ -751,14 +755,13 @@ class Started(Event, kind="started"):
     kept: tuple[Count, ...] = omitted(default=())
 
 
-class Formed(Event, kind="formed"):
+class Formed(JobEvent, kind="formed"):
     """The group stands, and the job's state is restored."""
 
-    job: str
     seconds: Finite
 
 
-class Epoch(Event, kind="epoch"):
+class Epoch(JobEvent, kind="epoch"):
     """An epoch is trained and evaluated.
 
     Attributes:
@@ -769,7 +772,6 @@ class Epoch(Event, kind="epoch"):
         waited, computed: by device.
     """
 
-    job: str
     epoch: Count
     devices: SomeDevices
     metrics: Metrics
@@ -783,10 +785,9 @@ class Epoch(Event, kind="epoch"):
     computed: Mapping[Count, float] = field(default_factory=dict)
 
 
-class Checkpoint(Event, kind="checkpoint", durable=True):
+class Checkpoint(JobEvent, kind="checkpoint", durable=True):
     """A checkpoint is written; `best`: the epoch whose checkpoint is kept as the best one, None: it is not told."""
 
-    job: str
     path: str
     epoch: Count = 0
     step: Count = 0
@@ -796,17 +797,15 @@ class Checkpoint(Event, kind="checkpoint", durable=True):
     best: Best | None = omitted(default=None)
 
 
-class BestKept(Event, kind="best", durable=True):
+class BestKept(JobEvent, kind="best", durable=True):
     """A job's best checkpoint is another than was told, or none."""
 
-    job: str
     best: Best | None
 
 
-class Stopped(Event, kind="stopped", durable=True):
+class Stopped(JobEvent, kind="stopped", durable=True):
     """A job left its devices and will go on later; `why`: policy, signal, asked, epoch or lost."""
 
-    job: str
     devices: Devices
     epoch: Count
     step: Count
@@ -816,10 +815,9 @@ class Stopped(Event, kind="stopped", durable=True):
     computed: Mapping[Count, float] = field(default_factory=dict)
 
 
-class Paused(Event, kind="paused", durable=True):
+class Paused(JobEvent, kind="paused", durable=True):
     """A trial left its devices at the end of its segment; its search has to decide."""
 
-    job: str
     devices: Devices
     epoch: Count
     step: Count
@@ -829,29 +827,25 @@ class Paused(Event, kind="paused", durable=True):
     computed: Mapping[Count, float] = field(default_factory=dict)
 
 
-class SetBack(Event, kind="set_back"):
+class SetBack(JobEvent, kind="set_back"):
     """A job that waited in memory was lost there: it goes on from its last checkpoint."""
 
-    job: str
     epoch: Count
     step: Count
 
 
-class Halted(Event, kind="halted"):
+class Halted(JobEvent, kind="halted"):
     """A job was stopped by name: it trains no more until it is taken up."""
 
-    job: str
     epoch: Count
     step: Count
 
 
-class TakenUp(Event, kind="taken_up"):
+class TakenUp(JobEvent, kind="taken_up"):
     """A job that was stopped by name waits to go on."""
 
-    job: str
 
-
-class Done(Event, kind="done", durable=True):
+class Done(JobEvent, kind="done", durable=True):
     """A job has trained all that it should.
 
     Attributes:
@@ -860,7 +854,6 @@ class Done(Event, kind="done", durable=True):
         deadline: when it should have been done, as `t`; None: it has none.
     """
 
-    job: str
     epoch: Count
     round: Count | None = None
     devices: Devices = ()
@@ -870,7 +863,7 @@ class Done(Event, kind="done", durable=True):
     deadline: float | None = None
 
 
-class Failed(Event, kind="failed", durable=True):
+class Failed(JobEvent, kind="failed", durable=True):
     """A job failed.
 
     Attributes:
@@ -878,7 +871,6 @@ class Failed(Event, kind="failed", durable=True):
         cost_ranks: its code ends the processes that train it.
     """
 
-    job: str
     epoch: Count
     error: str
     round: Count | None = None
@@ -887,42 +879,37 @@ class Failed(Event, kind="failed", durable=True):
     cost_ranks: bool = False
 
 
-class RankCost(Event, kind="rank_cost"):
+class RankCost(JobEvent, kind="rank_cost"):
     """An earlier session ended because this rank was killed, which worked at the job."""
 
-    job: str
     rank: Count = 0
 
 
-class Extended(Event, kind="extended", durable=True):
+class Extended(JobEvent, kind="extended", durable=True):
     """`fleet extend` lets the job train longer: until so many epochs are over."""
 
-    job: str
     epochs: Positive
 
 
 # Promises.
 
 
-class Admitted(Event, kind="admitted", durable=True):
+class Admitted(JobEvent, kind="admitted", durable=True):
     """A job's deadline is promised, or can be kept after all; None: it has none."""
 
-    job: str
     deadline: float | None = None
 
 
-class Late(Event, kind="late", durable=True):
+class Late(JobEvent, kind="late", durable=True):
     """A promised deadline cannot be met; `end`: when the job can be done at the earliest; None: never."""
 
-    job: str
     deadline: float
     end: float | None
 
 
-class ServiceWindow(Event, kind="service_window"):
+class ServiceWindow(JobEvent, kind="service_window"):
     """A window of a job's service level is over, or cannot bring what is promised; device-seconds."""
 
-    job: str
     begin: Finite
     end: Finite
     promised: Finite
@@ -930,10 +917,8 @@ class ServiceWindow(Event, kind="service_window"):
     broken: bool
 
 
-class Pardoned(Event, kind="pardoned"):
+class Pardoned(JobEvent, kind="pardoned"):
     """The policy forgets the service that a job has had."""
-
-    job: str
 
 
 # The search. `time` is virtual, in units of the costs.
@@ -964,7 +949,7 @@ class Bounds(Event, kind="bounds", durable=True):
     further: tuple[SearchedMetric, ...] = omitted(default=())
 
 
-class Decided(Event, kind="search"):
+class Decided(JobEvent, kind="search"):
     """The search has decided something of a segment of a trial.
 
     Attributes:
@@ -974,7 +959,6 @@ class Decided(Event, kind="search"):
         copy: of `resume`, from whom it goes on; None: from itself.
     """
 
-    job: str
     trial: Count
     start: Count
     end: Positive
@@ -985,10 +969,9 @@ class Decided(Event, kind="search"):
     copy: Copied | None = omitted(default=None)
 
 
-class Result(Event, kind="result", durable=True):
+class Result(JobEvent, kind="result", durable=True):
     """The search was told what a trial came to; None: it has failed. `further`: of the other metrics."""
 
-    job: str
     trial: Count
     epoch: Count
     value: float | None
@@ -1005,17 +988,15 @@ class OwnTrial(Event, kind="own_trial", durable=True):
     value: Finite | None
 
 
-class Pruned(Event, kind="pruned"):
+class Pruned(JobEvent, kind="pruned"):
     """The search wants no more of a trial that is paused."""
 
-    job: str
     epoch: Count
 
 
-class Twin(Event, kind="twin"):
+class Twin(JobEvent, kind="twin"):
     """A trial for which another one answers, `of`, as that had the same values before."""
 
-    job: str
     trial: Count
     of: str
 
@@ -1027,7 +1008,7 @@ class Front(Event, kind="front"):
     jobs: tuple[str, ...]
 
 
-class Ahead(Event, kind="ahead"):
+class Ahead(JobEvent, kind="ahead"):
     """A trial may train what nobody needs yet, until `epoch`; or it waits again.
 
     Attributes:
@@ -1036,7 +1017,6 @@ class Ahead(Event, kind="ahead"):
         values: of a trial that has not begun.
     """
 
-    job: str
     trial: Count
     epoch: Count
     start: Count
@@ -1046,10 +1026,9 @@ class Ahead(Event, kind="ahead"):
     values: Mapping[str, Any] | None = None
 
 
-class Withdrawn(Event, kind="withdrawn"):
+class Withdrawn(JobEvent, kind="withdrawn"):
     """What a trial has trained ahead is taken back; `unused`: epochs that were trained for nothing."""
 
-    job: str
     trial: Count
     epoch: Count
     metrics: Metrics
@@ -1057,10 +1036,9 @@ class Withdrawn(Event, kind="withdrawn"):
     unused: Count
 
 
-class Dropped(Event, kind="dropped"):
+class Dropped(JobEvent, kind="dropped"):
     """The checkpoints of a trial that its search stopped are gone."""
 
-    job: str
     trial: Count
     epoch: Count
 
@@ -1068,18 +1046,16 @@ class Dropped(Event, kind="dropped"):
 # What is told to those who watch, and not written.
 
 
-class Progress(Event, kind="progress", written=False):
+class Progress(JobEvent, kind="progress", written=False):
     """A job is at a step of an epoch; `rate`: of its last steps."""
 
-    job: str
     epoch: Count
     step: Count
     steps: Count = 0
     rate: float = 0.0
 
 
-class Slowed(Event, kind="slowed", written=False):
+class Slowed(JobEvent, kind="slowed", written=False):
     """A job trains so fast, which is slower than was thought."""
 
-    job: str
     rate: float

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.bookkeeper import take_event
+from fleet.coordination.bookkeeper import BookChanges
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.journal.journal import Journal
@@ -107,7 +107,9 @@ def test_what_a_job_does_not_hear_in_counts_as_it_was_in_its_last_epoch(ledger: 
     for longest in (90.0, 30.0):
         ledger.was_deaf("a", longest)
         assert ledger.seconds_to_stop() == pytest.approx(longest)
-    take_event(ledger, as_event({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0}))
+    BookChanges(ledger).take(
+        as_event({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
+    )
     assert ledger.seconds_to_stop() == pytest.approx(40.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall, take_event
+from fleet.coordination.bookkeeper import BookChanges, Bookkeeper, recall
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.journal import events
@@ -55,7 +55,7 @@ def keeper(tmp_path: Path) -> Iterator[Bookkeeper]:
 def read_again(path: Path) -> Ledger:
     ledger = books()
     for line in read_journal(path):
-        take_event(ledger, line)
+        BookChanges(ledger).take(line)
     return ledger
 
 
@@ -177,8 +177,10 @@ def test_what_the_training_taught_about_rates_counts_once(keeper: Bookkeeper) ->
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
     ledger = books()
-    take_event(ledger, as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0}))
-    take_event(ledger, as_event({"event": "something of a later version", "t": 0.0}))
+    BookChanges(ledger).take(
+        as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
+    )
+    BookChanges(ledger).take(as_event({"event": "something of a later version", "t": 0.0}))
     assert not ledger.running
 
 
@@ -198,7 +200,9 @@ def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -
     keeper.record(events.Samples(read={"digits": 20}, laid={"digits": 12}, made={"digits": 4}))
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    take_event(fresh, as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}}))
+    BookChanges(fresh).take(
+        as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
+    )
     assert fresh.samples.to_json() == {
         "read": 24, "laid": 13, "made": 4,
         "of_data": {

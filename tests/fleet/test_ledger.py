@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fleet.coordination.bookkeeper import recall, take_event
+from fleet.coordination.bookkeeper import BookChanges, recall
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
@@ -186,14 +186,16 @@ def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
         books.formed(seconds)
     assert seen(books, 0.0).restart == 2
     later = ledger()
-    take_event(later, as_event({"event": "formed", "job": "a", "seconds": 3.0}))
+    BookChanges(later).take(as_event({"event": "formed", "job": "a", "seconds": 3.0}))
     assert seen(later, 0.0).restart == 3
 
 
 def test_a_measurement_tells_what_forming_costs_before_any_group_trains() -> None:
     books = ledger()
-    take_event(books, as_event({"event": "profile", "job": "a", "forming": 1.5}))
-    take_event(books, as_event({"event": "profile", "job": "a"}))  # of a run that was begun before this was measured
+    BookChanges(books).take(as_event({"event": "profile", "job": "a", "forming": 1.5}))
+    BookChanges(books).take(
+        as_event({"event": "profile", "job": "a"})
+    )  # of a run that was begun before this was measured
     assert seen(books, 1.0).restart == 1.5
 
 
@@ -228,14 +230,14 @@ def test_what_becomes_of_a_promise() -> None:
     assert books.jobs["a"].result()["promise"] == {"status": "late", "deadline": 50.0, "end": 70.0}
     books.reopened()
     assert not books.late, "each session finds out anew"
-    take_event(books, as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
+    BookChanges(books).take(as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
     assert books.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 50.5, "end": 51.0}
 
 
 def test_a_promise_is_kept_by_the_clock_of_the_session_in_which_its_job_ends() -> None:
     books = ledger(deadline=20.0)  # 30 s later a session began by whose clock it is due at 20 s, no more at 50 s
     for line in ({"event": "admitted", "deadline": 50.0}, {"event": "done", "epoch": 3, "t": 40.0, "deadline": 50.0}):
-        take_event(books, as_event({"job": "a", "t": 1.0, **line}))
+        BookChanges(books).take(as_event({"job": "a", "t": 1.0, **line}))
     books.reopened()
     assert books.jobs["a"].result()["promise"] == {"status": "kept", "deadline": 50.0, "end": 40.0}
 
@@ -254,9 +256,8 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.saved("a", "a.h5", 0.1)
     end_epoch(books, 2, 20.0)
     books.devices_lost([1])
-    take_event(
-        books,
-        as_event({"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]}),
+    BookChanges(books).take(
+        as_event({"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]})
     )
     assert books.status == "stopped" and not books.running
     again = books.state(22.0)
@@ -267,9 +268,8 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.saved("a", "a.h5", 0.1)
     assert books.jobs["a"].ranks_cost == 0
     books.started("a", (0,), 30.0)
-    take_event(
-        books,
-        as_event({"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]}),
+    BookChanges(books).take(
+        as_event({"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]})
     )
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"
 
@@ -354,8 +354,8 @@ def test_a_pace_is_learnt_for_how_trainers_share_accelerators() -> None:
     books = Ledger(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
     assert books.pace("a", (0, 2)) == 12.0, "nobody has measured it"
     for executors, rate in ((1, 10.0), (2, 15.0), (4, 1.0)):
-        take_event(
-            books, as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0})
+        BookChanges(books).take(
+            as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0})
         )
     assert seen(books, 0.0).executor_rates == (10.0, 15.0), "there is none of three"
     assert (books.pace("a", (0,)), books.pace("a", (0, 2)), books.pace("a", (0, 1))) == (10.0, 15.0, 20.0)

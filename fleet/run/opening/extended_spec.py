@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import take_event
+from fleet.coordination.bookkeeper import BookChanges
 from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
 from fleet.journal import events
@@ -66,5 +66,5 @@ def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> 
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            take_event(ledger, events.Extended(job=job, epochs=known[job]))
+            BookChanges(ledger).take(events.Extended(job=job, epochs=known[job]))
     return new

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper, take_event
+from fleet.coordination.bookkeeper import BookChanges, Bookkeeper
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
@@ -105,7 +105,7 @@ class Searching:
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for failed in self._recorded.failed.values():
-            take_event(self._books.ledger, failed)
+            BookChanges(self._books.ledger).take(failed)
         self._ahead.begin()
         if self._copies is not None:
             self._copies.tell()

@@ -117,6 +117,16 @@ SHAPES: list[tuple[Any, st.SearchStrategy[Any]]] = [  # an example, and values l
         st.dictionaries(MANY.map(str), st.fixed_dictionaries({"data": NUMBERS, "peers": NUMBERS}), max_size=3),
     ),
     ([{"rank": 1}], st.lists(st.fixed_dictionaries({"rank": MANY, "device_name": TEXTS}), max_size=2)),
+    ({"x": "x"}, st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    ({"x": {"1": 1.5}}, st.dictionaries(TEXTS, st.dictionaries(MANY.map(str), st.floats(1e-300, 1e300), min_size=1))),
+    (
+        [{"what": "x", "jobs": {"x": 1}}],
+        st.lists(st.fixed_dictionaries({"what": TEXTS, "jobs": st.dictionaries(TEXTS, MANY, max_size=2)}), max_size=2),
+    ),
+    (
+        [{"metric": "x", "mode": "max"}],
+        st.lists(st.fixed_dictionaries({"metric": TEXTS, "mode": st.sampled_from(["max", "min"])}), max_size=2),
+    ),
     ([{"x": {"1": None}}], TREES), ({"x": 3}, st.dictionaries(TEXTS, MANY, max_size=3)),
     ({"x": [[0.0, 1.5]]}, st.dictionaries(TEXTS, st.lists(st.floats(0, 1e300), min_size=1, max_size=3, unique=True).map(
         lambda prices: [[float(second), price] for second, price in enumerate(prices)]), max_size=3)),
