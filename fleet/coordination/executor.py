@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -119,8 +120,10 @@ class Executor(Protocol):
 class Following(Protocol):
     """An executor that tells devices what comes next."""
 
-    def follow(self, batch: tuple[Start, ...], share: bool) -> bool:
-        """Have these jobs begin as soon as the ones that train on their devices leave; False: there is no room.
+    def follow(self, batch: Mapping[str, Start], share: bool) -> bool:
+        """Have jobs begin as soon as those that train on their devices, which are the keys, are done.
+
+        False: there is no room.
 
         What they do comes as events once `start` starts them, the same way.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.coordination.crew import Crew
@@ -105,12 +105,13 @@ class LiveExecutor:
             started.append(Started(start.job, lane.lane, str(lane.stream), start.job in moved))
         return tuple(started)
 
-    def follow(self, batch: tuple[Start, ...], share: bool) -> bool:
-        """Have lanes opened for jobs that begin as soon as others leave their devices, and tell their groups."""
+    def follow(self, batch: Mapping[str, Start], share: bool) -> bool:
+        """Have lanes opened for jobs that begin as soon as others are done, and tell their groups."""
         if len(batch) + len(self._called_off) > self._lanes.spare or self._crew.lost:
             return False
-        for start, lane in self._lanes.open_for(batch, share):
-            self._form(start, lane, 0, False)
+        before = {start.job: job for job, start in batch.items()}
+        for start, lane in self._lanes.open_for(tuple(batch.values()), share):
+            self._form(start, lane, 0, False, before[start.job])
             self._following[start.job] = _Follower(start, Started(start.job, lane.lane, str(lane.stream)))
         return True
 
@@ -257,11 +258,11 @@ class LiveExecutor:
         self._crew.tell(dict.fromkeys((*old.members, *new)), order)
         return True
 
-    def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool) -> None:
+    def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool, after: str = "") -> None:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
             start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
-            start.turn_seconds, moved, start.shares, start.until,
+            start.turn_seconds, moved, start.shares, start.until, after,
         )  # fmt: skip
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)

@@ -33,6 +33,7 @@ class StartGroup:
     moved: bool = False  # the members hold the job already, see MoveGroup
     shares: tuple[int, ...] = ()  # virtual workers of each member; () if they are balanced
     until: int | None = None  # epochs after which the job pauses; None: it trains until it is done
+    after: str = ""  # the job that its only member trains until then; it does not begin unless that one is done
 
 
 @dataclass(frozen=True)

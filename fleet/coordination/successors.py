@@ -67,12 +67,12 @@ class Successors:
         self._is_quick = thread_time() - begin < MOST_PLAN_SECONDS
         freed = {device for job in ending for device in self._ledger.running[job]}
         found = self._followers(plan, state.running, freed)
-        starts = tuple(self._start_of(job, devices) for job, devices in found.items())
-        if not starts or not self._executor.follow(starts, self._share):
-            return
-        for job, devices in found.items():
-            before = next(name for name in ending if devices[0] in self._ledger.running[name])
-            self._of[before] = Successor(job, devices)
+        starts = {
+            next(name for name in ending if devices[0] in self._ledger.running[name]): self._start_of(job, devices)
+            for job, devices in found.items()
+        }
+        if starts and self._executor.follow(starts, self._share):
+            self._of |= {before: Successor(start.job, start.devices) for before, start in starts.items()}
 
     def after(self, event: GroupEnded) -> Successor | None:
         """Return who follows a group that has ended; None: the policy is to be asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ EPOCH = 10  # samples, which take a second
 
 
 def follow(machine: Machine, job: str, device: int) -> bool:
-    return machine.executor.follow((Start(job, (device,), 0, 0, False, ()),), share=False)
+    return machine.executor.follow({"abc"[device]: Start(job, (device,), 0, 0, False, ())}, share=False)
 
 
 def ended(job: str, epoch: int) -> EpochEnded:
@@ -38,7 +39,7 @@ def test_what_a_follower_does_is_heard_once_it_is_started() -> None:
     machine = Machine()
     machine.start(a=(0,))
     assert follow(machine, "b", 0)
-    assert [order.job for _, order in machine.post.told(StartGroup)] == ["a", "b"]
+    assert [(order.job, order.after) for _, order in machine.post.told(StartGroup)] == [("a", ""), ("b", "a")]
     machine.post.incoming += [Formed("b", 0.1), ended("b", 1), Left("a", 2, "done", "epochs", 2)]
     (left,) = machine.events()
     assert isinstance(left, GroupEnded) and left.job == "a"
@@ -91,8 +92,8 @@ class Telling(Obedient):
         self.epochs += [(self.clock.now + 1.0, start.job) for start in batch]
         return super().start(batch, round_, share)
 
-    def follow(self, batch: tuple[Start, ...], share: bool) -> bool:
-        self.told += [(self.clock.now, start.job, start.devices[0]) for start in batch]
+    def follow(self, batch: Mapping[str, Start], share: bool) -> bool:
+        self.told += [(self.clock.now, start.job, start.devices[0]) for start in batch.values()]
         return True
 
     def call_off(self, job: str) -> None:

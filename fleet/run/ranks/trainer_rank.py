@@ -91,7 +91,9 @@ class TrainerRank:
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
         self._next: Message | None = None  # came while this rank kept busy
-        self._followers: deque[StartGroup] = deque()  # came while another job trained
+        self._later: deque[Message] = deque()  # orders that came while a job trained
+        self._called_off: set[str] = set()  # of them, jobs that are not to begin
+        self._done = ""  # the job that was trained last, if it is done
         self._memory = LeftMemory(device)
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writer_s_mailbox = rank.mailbox(TO_TRAINER)  # to send alone
@@ -102,7 +104,7 @@ class TrainerRank:
         gc.freeze()  # what is there now stays: looking for ended jobs' memory, at each one's end, leaves it out
         while True:
             self._moves()
-            message, self._next = self._next or self._next_follower() or self._receive(), None
+            message, self._next = self._next or self._next_order() or self._receive(), None
             self._rank.report_signal()
             self._lifeline.check_launcher()
             if message is None:
@@ -119,7 +121,7 @@ class TrainerRank:
                 self._lent.learn(self._ring, message)
             elif isinstance(message, (SkipSamples, PrepareLane, CloseLane)):
                 self._lent.obey(message)
-            elif isinstance(message, StartGroup):
+            elif isinstance(message, StartGroup) and self._follows(message):
                 self._serve(message.job, partial(self._train, message))
             elif isinstance(message, (AddJob, SetBatch)):
                 self._learn(message)
@@ -162,29 +164,39 @@ class TrainerRank:
         return message
 
     def _poll_training(self) -> Message | None:
-        """The next message for the job that trains. Who is to follow it waits for its end, or is called off."""
+        """The next message for the job that trains; what concerns others waits for its end."""
         while (message := self._poll()) is not None:
-            called_off = [
-                each for each in self._followers if isinstance(message, StopGroup) and each.job == message.job
-            ]
-            if isinstance(message, StartGroup):
-                self._followers.append(message)
-            elif not called_off:
+            waiting = {order.job for order in self._later if isinstance(order, StartGroup)}
+            if isinstance(message, (StartGroup, MoveGroup, SaveJob, ProfileGroup, FindLargest)):
+                self._later.append(message)
+            elif isinstance(message, StopGroup) and message.job in waiting:
+                self._called_off.add(message.job)
+            else:
                 return message
-            for order in called_off:
-                self._followers.remove(order)
-                self._tell(Left(order.job, self._rank.number, "stopped", "called off", order.epoch, order.step))
         return None
 
-    def _next_follower(self) -> StartGroup | None:
-        return self._followers.popleft() if self._followers else None
+    def _next_order(self) -> Message | None:
+        """What waited while a job trained, one after the other."""
+        return self._later.popleft() if self._later else None
+
+    def _follows(self, order: StartGroup) -> bool:
+        """Whether a job may begin: one that was to follow another does so only if that one is done."""
+        called_off = order.job in self._called_off
+        self._called_off.discard(order.job)
+        if order.after in ("", self._done) and not called_off:
+            return True
+        self._attach(order.lane).leave()  # its next opening waits for that
+        self._tell(Left(order.job, self._rank.number, "stopped", "called off", order.epoch, order.step))
+        return False
 
     def _serve(self, job: str, work: Callable[[], Left | None]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         self._lent.give_back()
+        self._done = ""
         try:
             with no_exit(), self._note.of(job):
                 word = work()
+            self._done = job if word is None or word.why == "done" else ""
         except CannotGoOnError:
             raise
         except PeerFailed as error:
