@@ -127,7 +127,8 @@ class Buckets:
         They are one bucket then, and each lies there as it is.
         """
         fit = self.bytes <= CACHED and len(self.layout.buckets) == 1
-        return fit and self.place.type == "cpu" and all(map(Tensor.is_contiguous, self._parameters))
+        on_host = self.place.type == "cpu" and self.copies is None
+        return fit and on_host and all(map(Tensor.is_contiguous, self._parameters))
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""
