@@ -15,7 +15,7 @@ import trainers
 from fleet.journal import events
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.journal import Journal, as_json, read_journal
+from fleet.journal.journal import Journal, as_json, identity_of, read_journal
 from tests.trainers.support.made_checkpoints import checkpoint
 
 
@@ -164,3 +164,15 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     journal.close()
     lines = (tmp_path / "journal.jsonl").read_text().splitlines()
     assert len(lines) == 1 and json.loads(lines[0])["text"] == "zwei\nZeilen"
+
+
+def test_a_run_is_known_again_by_its_first_line_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert identity_of(path) == ""
+    path.write_text('{"t":0.0,"unix":7.5,"event":"session","session":0,"of_later":1}\n')
+    known = identity_of(path)
+    assert known == "8272f0bca2c66bd491a3b4c358e116f2", "runs of earlier versions are known by it"
+    path.write_text(path.read_text() + '{"t":1.0,"event":"stopping"}\n')
+    assert identity_of(path) == known, "whatever follows"
+    path.write_text(path.read_text().replace("7.5", "8.5"))
+    assert identity_of(path) != known

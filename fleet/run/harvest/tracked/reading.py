@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.extensions import read_extensions
-from fleet.journal.journal import as_json, read_journal
+from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.near_runs import no_run
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
@@ -60,7 +59,7 @@ def read_tracked(directory: Path, exported: Sequence[Path] = ()) -> TrackedEnsem
         _network(spec, book, stands, _paths(files, spec["name"], kept, models), standing.state)
         for spec, stands in _with_standing(_jobs(directory, known), standing)
     )
-    identity = hashlib.blake2b(repr(sorted(as_json(told[0]).items())).encode(), digest_size=16).hexdigest()
+    identity = identity_of(directory / "journal.jsonl")
     return TrackedEnsemble(
         identity, str(known.spec["name"]), standing.state, _ensemble(known, book, standing, directory), tuple(networks)
     )
