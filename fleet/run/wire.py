@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain, count
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from fleet.coordination.lost_ranks import RanksLost, lost_ranks
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Order
 from fleet.machine.cluster_map import ClusterMap
 from fleet.run.bad_input import BadInput
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 TAG_STEP = 2  # a group's tags are its own and the next
 _FIRST_TAG = 1000
@@ -32,8 +27,7 @@ class Wire:
 
     def __init__(self, mailbox: Mailbox, cluster: ClusterMap, failure: Callable[[], BaseException | None]) -> None:
         self.mailbox, self.cluster, self.failure = mailbox, cluster, failure
-        self._most_tag = largest_tag(mailbox.comm)
-        self._tags = chain.from_iterable(range(_FIRST_TAG, self._most_tag - 2 * TAG_STEP, TAG_STEP) for _ in count())
+        self._tags = self._fresh_tags()
 
     def also_fails(self, failure: Callable[[], BaseException | None]) -> None:
         """Let the failure of one thread more end the waiting."""
@@ -47,18 +41,23 @@ class Wire:
         """
         return next(self._tags)
 
+    def _fresh_tags(self) -> Iterator[int]:
+        last = largest_tag() - 2 * TAG_STEP  # moves take as many again
+        while True:
+            yield from range(_FIRST_TAG, last, TAG_STEP)
+
     def check_lanes(self, lanes: int) -> None:
         """See that messages can carry samples for so many lanes from each preprocessor.
 
         Raises:
             BadInput: they cannot.
         """
-        makers = len(self.cluster.preprocessors)
-        if len(self.cluster.nodes) > 1 and _TAGS_A_CHANNEL * lanes * makers > self._most_tag:
+        makers, most = len(self.cluster.preprocessors), largest_tag()
+        if len(self.cluster.nodes) > 1 and _TAGS_A_CHANNEL * lanes * makers > most:
             raise BadInput(
                 f"{lanes:,} networks that read by themselves and {makers:,} preprocessors need "
                 f"{_TAGS_A_CHANNEL * lanes * makers:,} tags of messages between nodes, and this MPI has "
-                f"{self._most_tag:,}; start at most {self._most_tag // (_TAGS_A_CHANNEL * lanes):,} preprocessors, or "
+                f"{most:,}; start at most {most // (_TAGS_A_CHANNEL * lanes):,} preprocessors, or "
                 "run the networks in several runs"
             )
 
@@ -81,8 +80,8 @@ class Wire:
         return RanksLost(f"lost before training began: rank {ranks}") if lost else self.failure()
 
 
-def largest_tag(comm: MPI.Intracomm) -> int:
-    """The largest tag that messages of this MPI may have."""
+def largest_tag() -> int:
+    """The largest tag that messages of this MPI may have; MPI.COMM_WORLD alone has to tell it."""
     from mpi4py import MPI
 
-    return int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)
+    return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)

@@ -38,7 +38,7 @@ BOUNDED = {
 """Waits of hosts that no device is in, in which function; the one module that calls it, and its words that bound it."""
 NO_WAITS = {
     ("trainers.job.trainer", "update.settle(layout"): "settles where buckets lie",
-    ("trainers.job.trainer", "self.settle()\n        return self._losses"): "losses on the host, which are there",
+    ("trainers.job.trainer", "self.settle()\n        self._count_time"): "losses on the host, which are there",
     ("trainers.step.update", "filling.finish"): "begins sums",
     ("trainers.messages.device_channel", "meeting.join"): "naps between two looks",
     ("trainers.messages.device_channel", "self._thread.join"): "ends a process",

@@ -2,10 +2,10 @@
 
 Hooks on the parameters move gradients while they are still in the cache, and let go of their memory: so a job holds
 one copy of its gradients a virtual worker and no other. Small ones go together, and on a device all of a bucket, as a
-hook and a kernel a parameter would cost the host more than it needs for a small network; a
-small network's need no hooks after the first step (`SmallGradients`). When a bucket of a trainer's
-last worker is full, its reduction begins, while backward goes on. The gradients of a job's only worker stay where they
-are: they are the sums, and DDP's factor of 1/1 changes no bit of them.
+hook and a kernel a parameter would cost the host more than it needs for a small network; a small network's need no
+hooks after the first step (`SmallGradients`). When a bucket of a trainer's last worker is full, its reduction begins,
+while backward goes on. The gradients of a job's only worker stay where they are: they are the sums, and DDP's factor of
+1/1 changes no bit of them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ def scale(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) ->
     else:  # two kernels for all
         torch._foreach_copy_(list(outs), list(gradients))
         torch._foreach_mul_(list(outs), factor)
+
+
+def _nothing(turn: Turn) -> None:
+    """Follow a turn with nothing."""
 
 
 class SmallGradients:
@@ -121,6 +125,8 @@ class Turn:
         if kind is None:
             self.close()
             self._ended(self)
+        self._views = self._filling = None  # the last turn is remembered, and its memory may be given back
+        self._ended = _nothing
 
     def take(self, indices: Sequence[int]) -> None:
         """Take those of the gradients that are there, and whole."""
@@ -240,7 +246,7 @@ class Gradients:
         factor: float,
         copies: DeviceCopies | None = None,
         filling: Filling | None = None,
-        ended: Callable[[Turn], None] = lambda turn: None,
+        ended: Callable[[Turn], None] = _nothing,
     ) -> Turn:
         """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends; None: let be.
 
