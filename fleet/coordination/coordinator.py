@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from time import perf_counter, thread_time
 
 from fleet.coordination.agenda import Agenda
@@ -353,7 +353,7 @@ class Coordinator:
             self._agenda.happened(self._now(), event.job)
         elif isinstance(event, AtStep):
             before = self.ledger.jobs[event.job].expected_end
-            self.books.announce(events.Progress(**asdict(event)))
+            self.books.announce(events.Progress(**vars(event)))
             if self._learn(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
                 self.books.announce(events.Slowed(job=event.job, rate=event.rate))
 

@@ -86,6 +86,13 @@ class JobRecord:
         record = cls(state.changed(gang=state.limit), stream, samples=state.remaining, schedule=schedule)
         return record.with_batches(batches)
 
+    def changed(self, **fields: Any) -> JobRecord:
+        """Return the record with other values: several times as fast as `replace`."""
+        other: JobRecord = object.__new__(JobRecord)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(fields)
+        return other
+
     @property
     def name(self) -> str:
         return self.state.name
@@ -273,7 +280,7 @@ class JobRecord:
         record = self if self.schedule is None else self.following(self.schedule.until(epoch + 1))
         trained = epoch * self.state.epoch + step * record.step_samples
         state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
-        return replace(record, state=state, step=step)
+        return record.changed(state=state, step=step)
 
     def limited(self, until: int, ahead: bool = False) -> JobRecord:
         """The job, a trial of a search, which trains until so many epochs are over and then pauses."""

@@ -91,6 +91,8 @@ class Ledger(RunAccount):
 
     def come(self, now: float) -> list[str]:
         """Jobs whose time has come, and of which nobody has said that they arrived."""
+        if not self._to_come or self._to_come[0][0] > now:
+            return []
         due = takewhile(lambda each: each[0] <= now, self._to_come)
         return [name for _, _, name in sorted(due, key=itemgetter(1))]
 
@@ -418,4 +420,4 @@ class Ledger(RunAccount):
         return [device for device in devices if device < self.cluster.size]
 
     def _change(self, job: str, **fields: Any) -> None:
-        self.jobs[job] = replace(self.jobs[job], **fields)
+        self.jobs[job] = self.jobs[job].changed(**fields)
