@@ -44,31 +44,45 @@ def main(repetitions: int = 0) -> dict[str, Any]:
             at_most("an epoch's end, most networks by 1,000", times["epoch"] / fewer["epoch"], 1.5),
             at_most("s of rank 0 until all networks train", large.starting, 60.0),
             at_most("MB that rank 0 sends until then", large.megabytes, 2000.0),
-            *(at_most(f"ms for an end with its plan, {name}, {few:,} networks", run.milliseconds["end"], 50.0)
-              for name, run in runs[-len(POLICIES):]),
+            *(
+                at_most(f"ms for an end with its plan, {name}, {few:,} networks", run.milliseconds["end"], 50.0)
+                for name, run in runs[-len(POLICIES) :]
+            ),
             at_most("s of rank 0 until it knows all jobs and nodes, imports apart", first.knowing, 2.0),
             at_most("s of another rank", other.knowing, 0.3),
             *(at_most(f"s of `fleet plan` on 128x8, {what}", seconds, bar) for what, seconds, bar in plans),
         ],
-        "tables": [{
-            "title": "ms of rank 0's CPU for an event, medians",
-            "columns": ["networks", "nodes", "policy", *times],
-            "rows": [[run.networks, run.nodes, name, *run.milliseconds.values()] for name, run in runs],
-        }, {
-            "title": "the whole run",
-            "columns": ["networks", "policy", "s until all train", "messages", "MB", "s until all have left",
-                        "s to read the books again", "MiB"],
-            "rows": [_whole(name, run) for name, run in runs],
-        }, {
-            "title": "CPU of start-up beside MPI and torch",
-            "columns": ["networks", "rank", "s of imports", "s until spec and map are known", "MB of these"],
-            "rows": [
-                [size, name, each.imports, each.knowing, each.megabytes]
-                for size, pair in starts.items()
-                for name, each in zip(("rank 0", "a trainer"), pair)
-            ],
-        }],
-    }  # fmt: skip
+        "tables": [
+            {
+                "title": "ms of rank 0's CPU for an event, medians",
+                "columns": ["networks", "nodes", "policy", *times],
+                "rows": [[run.networks, run.nodes, name, *run.milliseconds.values()] for name, run in runs],
+            },
+            {
+                "title": "the whole run",
+                "columns": [
+                    "networks",
+                    "policy",
+                    "s until all train",
+                    "messages",
+                    "MB",
+                    "s until all have left",
+                    "s to read the books again",
+                    "MiB",
+                ],
+                "rows": [_whole(name, run) for name, run in runs],
+            },
+            {
+                "title": "CPU of start-up beside MPI and torch",
+                "columns": ["networks", "rank", "s of imports", "s until spec and map are known", "MB of these"],
+                "rows": [
+                    [size, name, each.imports, each.knowing, each.megabytes]
+                    for size, pair in starts.items()
+                    for name, each in zip(("rank 0", "a trainer"), pair)
+                ],
+            },
+        ],
+    }
 
 
 def _whole(name: str, run: EventCosts) -> list[Any]:

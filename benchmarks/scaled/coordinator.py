@@ -214,11 +214,15 @@ _SPEC = {
     "name": "scale",
     "data": {"digits": {"train": {"source": "preprocess:DrawnDigits"}}},
     "defaults": {
-        "data": "digits", "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 64}}, "virtual_workers": 4,
-        "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}}, "loss": "cross_entropy", "batch_size": 8,
+        "data": "digits",
+        "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 64}},
+        "virtual_workers": 4,
+        "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}},
+        "loss": "cross_entropy",
+        "batch_size": 8,
         "stop": {"epochs": EPOCHS},
     },
-}  # fmt: skip
+}
 
 
 if __name__ == "__main__":

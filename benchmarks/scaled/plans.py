@@ -34,9 +34,13 @@ def deep_networks(count: int) -> dict[str, Any]:
 
 def _common(policy: str, defaults: dict[str, Any]) -> dict[str, Any]:
     job = {
-        "data": "digits", "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}}, "virtual_workers": 8,
-        "batch_size": 64, "stop": {"epochs": 4}, **defaults,
-    }  # fmt: skip
+        "data": "digits",
+        "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}},
+        "virtual_workers": 8,
+        "batch_size": 64,
+        "stop": {"epochs": 4},
+        **defaults,
+    }
     data = {"digits": {"train": {"source": "preprocess:DrawnDigits", "arguments": {"count": 2048}}}}
     resources = {"trainers": 1024, "preprocessors": 128, "device": "cpu"}
     return {"name": "planned", "data": data, "defaults": job, "resources": resources, "policy": {"name": policy}}

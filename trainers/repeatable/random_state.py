@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -158,17 +159,16 @@ def _words_of_python() -> memoryview | None:
 
 
 _WORDS_OF_PYTHON = _words_of_python()
-_numpys: tuple[object, memoryview | None] = (None, None)
 
 
 def _words_of_numpy() -> memoryview | None:
     """Return the words of NumPy's global generator, where NumPy says that they lie; None of another kind of it."""
-    global _numpys
-    generator = get_bit_generator()
-    if _numpys[0] is not generator:  # a script may set another one
-        is_twister = isinstance(generator, MT19937)
-        _numpys = generator, _words_at(generator.ctypes.state_address) if is_twister else None
-    return _numpys[1]
+    return _words_of(get_bit_generator())
+
+
+@lru_cache(1)  # a script may set another one
+def _words_of(generator: Any) -> memoryview | None:
+    return _words_at(generator.ctypes.state_address) if isinstance(generator, MT19937) else None
 
 
 def _numpy_now() -> bytes | NumpyState:
