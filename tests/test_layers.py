@@ -32,9 +32,6 @@ ROOMS = {
         "proof", "job", "step", "task", "reduce", "repeatable", "messages", "state", "convergence", "device", "zoo",
     ),
 }  # fmt: skip
-MOST_ROOMS = 11
-MOST_ARROWS = 47
-MOST_FLOORS = 7
 LOOSE: dict[str, set[str]] = {"fleet": {"__main__"}, "fleet.scheduling": set(), "preprocess": set(), "trainers": set()}
 """What may lie beside the rooms of a house; its own front door may always."""
 
@@ -118,39 +115,6 @@ def folders(known: Mapping[str, Path]) -> list[str]:
     return sorted({name.rpartition(".")[0] for name in packages if "." in name})
 
 
-def whole_house(edges: Graph) -> Graph:
-    """Rooms of fleet, the ranks' own one in `run`, and the two packages below -> what of these they import."""
-    found: Graph = {}
-    for name, wanted in edges.items():
-        here = _main_room(name)
-        if here is not None:
-            found.setdefault(here, set()).update({room for other in wanted if (room := _main_room(other))} - {here})
-    return found
-
-
-def _main_room(name: str) -> str | None:
-    if name.startswith(FOR_ALL):
-        return None
-    top, *rest = name.split(".")
-    if top != "fleet":
-        return top
-    if rest[:2] == ["run", "ranks"]:
-        return "run.ranks"
-    return room_of(name, "fleet")
-
-
-def floors(rooms: Graph) -> int:
-    """How many rooms stand on each other where most do; there is no circle."""
-    heights: dict[str, int] = {}
-
-    def height(room: str) -> int:
-        if room not in heights:
-            heights[room] = 1 + max(map(height, rooms[room]), default=0)
-        return heights[room]
-
-    return max(map(height, rooms))
-
-
 def upward(edges: Graph, house: str, rooms: Sequence[str]) -> list[str]:
     """Imports from one room of a house into another that does not come after it."""
     found = []
@@ -219,31 +183,6 @@ def test_ranks_do_not_know_the_main_part_of_a_run(edges: Graph) -> None:
     main = {name for name in edges if name.startswith("fleet.run.") and not name.startswith("fleet.run.ranks")}
     found = [f"{name} imports {sorted(wanted & main)}" for name, wanted in edges.items() if wanted & main]
     assert not [line for line in found if line.startswith("fleet.run.ranks")]
-
-
-def test_fleet_has_few_rooms() -> None:
-    assert len({path.parent for path in (ROOT / "fleet").glob("*/*.py")}) <= MOST_ROOMS
-
-
-def test_the_house_has_few_arrows_and_few_floors(edges: Graph) -> None:
-    house = whole_house(edges)
-    assert set(ROOMS["fleet"]) | {"run.ranks", "preprocess", "trainers"} == set(house)
-    arrows = [f"{room} -> {other}" for room, others in house.items() for other in sorted(others)]
-    assert len(arrows) <= MOST_ARROWS, "\n".join(arrows)
-    assert floors(house) <= MOST_FLOORS
-
-
-def test_arrows_and_floors_are_counted() -> None:
-    edges: Graph = {
-        "fleet": {"fleet.run.a"},
-        "fleet.run.a": {"fleet.run.ranks.b", "fleet.run.c"},
-        "fleet.run.c": {"trainers.d"},
-        "fleet.run.ranks.b": {"trainers.d"},
-        "trainers.d": set(),
-    }
-    house = whole_house(edges)
-    assert house == {"run": {"run.ranks", "trainers"}, "run.ranks": {"trainers"}, "trainers": set()}
-    assert floors(house) == 3
 
 
 def test_a_circle_would_be_found(tmp_path: Path) -> None:
