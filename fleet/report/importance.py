@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from fleet.report.wording import metric_title, plural
-from fleet.search.sampling.optuna_model import distribution_of, quiet
-from fleet.search.sampling.space import Parameter, answers_of
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched
+from fleet.search.optuna_samplers import distribution_of, quiet
+from fleet.search.space import Parameter, answers_of
 
 LEAST = 5
 """Trials with a value, without which nothing can be said."""

@@ -30,7 +30,7 @@ from fleet.report.searched import asked, read_searched
 from fleet.report.told_values import shown_value
 from fleet.report.waiting import device_times, mean_waiting
 from fleet.report.wording import figures_together, per_read
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched
 from preprocess.files.writing import write_whole
 
 JOURNAL, REPORT = "journal.jsonl", "report.html"

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from fleet.journal.journal import read_journal
 from fleet.report import wording
-from fleet.search.journalled import journalled
-from fleet.search.of_run import section_of
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched, journalled, section_of
 from preprocess.files.reading import read_json
 
 

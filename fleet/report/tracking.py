@@ -15,7 +15,7 @@ from fleet.journal.journal import read_journal
 from fleet.report.event_file import EventFile, tag_of
 from fleet.report.hparams import begin_of_trial, end_of_trial
 from fleet.report.metrics_file import MetricsFile
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
 
 
 class Tracking(events.Observer):

@@ -19,7 +19,7 @@ from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
-from fleet.search.sampling.chosen import sampler_problems
+from fleet.search.samplers import sampler_problems
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
 from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order

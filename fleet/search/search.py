@@ -1,9 +1,4 @@
-"""A search in virtual time: a pure function of its rule, its sampler, its costs and the results.
-
-Trials train on `width` virtual slots, each epoch for as long as its cost says. Decisions fall in that virtual order,
-whatever the order in which results arrive, as in a conservative simulation of discrete events (Chandy and Misra, 1979).
-So they are the same on any number of real devices, of any speed, that are lost or not.
-"""
+"""Which trials are best where several metrics count."""
 
 from __future__ import annotations
 
@@ -11,19 +6,65 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 from typing import Any
 
-from fleet.search.change import Change
-from fleet.search.closing import is_closing
-from fleet.search.own_trials import OwnTrials
-from fleet.search.pareto import front
-from fleet.search.record import Outcome, Record, Status
-from fleet.search.sampler import Sampler
-from fleet.search.segment import Copy, Decision, Kind, Segment
-from fleet.search.stopping.population import Population
-from fleet.search.stopping.rule import StoppingRule
+from fleet.search.decisions import Change, Copy, Decision, Kind, Outcome, OwnTrials, Record, Segment, Status
+from fleet.search.population import Population
+from fleet.search.samplers import Sampler
+from fleet.search.stopping_rule import StoppingRule
+
+
+def front(losses: Mapping[int, Sequence[float]]) -> tuple[int, ...]:
+    """The Pareto front, ascending: trials that no other dominates, being as good by each loss and better by one.
+
+    Args:
+        losses: trial -> its losses, as many of each trial; less is better.
+    """
+    found: list[int] = []
+    for trial in sorted(losses, key=lambda each: (tuple(losses[each]), each)):  # whoever dominates comes first
+        if not any(_dominates(losses[other], losses[trial]) for other in found):
+            found.append(trial)
+    return tuple(sorted(found))
+
+
+def _dominates(mine: Sequence[float], other: Sequence[float]) -> bool:
+    return tuple(mine) != tuple(other) and all(a <= b for a, b in zip(mine, other))
+
+
+def is_closing(
+    rule: StoppingRule, segments: Iterable[Segment], new: range, early: Collection[int], devices: int
+) -> bool:
+    """Whether the last of its trials may be the last to end, if others go on before it.
+
+    On M devices all that is left takes W / M, of which the segments from the lowest rung are F / M: those of the new
+    trials, if there are any. If these come first, the last trial is at the end of its own after F / M, and may go on
+    from there to the last rung, C in all. So it is time for them once
+
+        W - F <= C M,
+
+    W in epochs, with what follows on each segment in the mean, as nobody knows how good its trial is.
+
+    Args:
+        rule: of the search.
+        segments: what it waits for, and what it will want surely or, beside new trials, probably; more than C M of them
+            are not looked at.
+        new: the trials that have not begun.
+        early: trials whose first results are known already: what follows on these is among the segments, if anything.
+        devices: M.
+    """
+    whole = rule.first(0).end + rule.after(rule.first(0))
+    known = [*dict.fromkeys(islice(segments, whole * devices))]
+    lowest = rule.first(new[0]) if new else min(known, key=lambda each: each.start, default=None)
+    if lowest is None:
+        return True
+    longest = lowest.end - lowest.start + rule.after(lowest)
+    above = sum(each.end - each.start for each in known if each.start > lowest.start)
+    tried = (range(trial, trial + 1) for trial in early if trial in new)
+    after_new = rule.mean_after_new(new) - sum(map(rule.mean_after_new, tried))
+    return above + sum(map(rule.mean_after, known)) + after_new <= devices * longest
+
 
 Costs = Callable[[int, Mapping[str, Any]], int]
 _STATUS: Mapping[Kind, Status] = {
@@ -138,7 +179,7 @@ class Search:
         return self._rule.after(segment)
 
     def is_closing(self, devices: int) -> bool:
-        """Whether its end may wait for what begins last, see `fleet.search.closing`."""
+        """Whether its end may wait for what begins last, see `fleet.search.search`."""
         if self._may_end_before() or self._most_trials is None:
             return False
         if devices not in self._closing:

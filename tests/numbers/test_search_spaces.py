@@ -11,11 +11,9 @@ import pytest
 
 from fleet.run.search.foretold import fresh_search
 from fleet.search import Record
-from fleet.search.columns import value_columns, value_row
-from fleet.search.sampling.chosen import BadSampler, sampler_of
-from fleet.search.sampling.explored import Explorer
-from fleet.search.sampling.given import check_values
-from fleet.search.sampling.space import answers_of, parameters, values_of
+from fleet.search.population import Explorer
+from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.space import answers_of, check_values, parameters, value_columns, value_row, values_of
 from fleet.spec import EnsembleSpec, SpecError, check, loads, trial_job
 from fleet.spec.conditions import Enumerated, drawn
 from fleet.spec.corners import corners

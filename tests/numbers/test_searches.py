@@ -14,7 +14,7 @@ from benchmarks.numbered.searches import SMALL, ran, search, spec
 from fleet.journal.directory import RunDirectory
 from fleet.run.bad_input import BadInput
 from fleet.run.same_spec import keep_to_spec
-from fleet.search.stopping.halving import Halving
+from fleet.search.halving import Halving
 from fleet.spec import EnsembleSpec
 from tests.run_room.conftest import runtime
 

@@ -18,8 +18,8 @@ from fleet.report.page import render
 from fleet.report.searched import read_searched
 from fleet.report.status.looking import Look
 from fleet.report.told_values import told_values
-from fleet.search.columns import value_columns, value_row
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched
+from fleet.search.space import value_columns, value_row
 from fleet.spec import results_mapping
 from tests.journals import as_events, read_lines
 from tests.report.test_page import Page

@@ -8,14 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from fleet.search import Change, Search, Segment, StoppingRule
-from fleet.search.closing import is_closing
-from fleet.search.sampling.explored import Explorer
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.hyperband import Hyperband
-from fleet.search.stopping.median import Median
-from fleet.search.stopping.population import Population
-from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.search.stopping.whole import Whole
+from fleet.search.halving import Halving, Hyperband, SynchronousHalving
+from fleet.search.population import Explorer, Population
+from fleet.search.search import is_closing
+from fleet.search.to_the_end import Median, Whole
 from tests.search.support.curves import cost
 from tests.search.support.numbered import Looking, Numbered
 

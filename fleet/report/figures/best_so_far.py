@@ -8,8 +8,7 @@ from typing import Any
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
 from fleet.report.history import RunHistory
 from fleet.report.wording import metric, metric_title
-from fleet.search.journalled import Result
-from fleet.search.searched import Searched
+from fleet.search.journalled import Result, Searched
 
 
 def best_figures(searched: Searched, history: RunHistory) -> dict[str, Figure]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout
 from fleet.report.wording import metric, metric_title
-from fleet.search.searched import Searched, TrialRow
+from fleet.search.journalled import Searched, TrialRow
 
 
 def front_figures(searched: Searched) -> dict[str, Figure]:

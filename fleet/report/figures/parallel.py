@@ -10,8 +10,8 @@ from typing import Any
 from fleet.report.figures.layout import Figure, FigureTrace, escaped, layout
 from fleet.report.told_values import shown_value
 from fleet.report.wording import metric, metric_title
-from fleet.search.sampling.space import Parameter, parameters
-from fleet.search.searched import Searched, TrialRow
+from fleet.search.journalled import Searched, TrialRow
+from fleet.search.space import Parameter, parameters
 
 MOST_AXES = 12
 _BELOW = -0.14  # where lines go of trials that lack a parameter, or have no value

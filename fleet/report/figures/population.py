@@ -9,8 +9,8 @@ from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layo
 from fleet.report.told_values import shown_value
 from fleet.report.wording import metric, plural
 from fleet.search import Decision
-from fleet.search.columns import value_row
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched
+from fleet.search.space import value_row
 
 MOST_PARAMETERS = 8
 _MOST, _LEAST = 900, 170

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, whole_ticks
 from fleet.report.wording import metric, plural
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched
 
 ENDS = {
     "pause": ("paused, and goes on no more so far", "square-open", "@muted"),

@@ -41,7 +41,7 @@ def _front(bounds: events.Bounds, results: Sequence[events.Result]) -> tuple[str
     """Jobs on the Pareto front, by their trials' numbers; none where the search has one metric."""
     if not bounds.further:
         return ()
-    from fleet.search.pareto import front  # loads pydantic
+    from fleet.search.search import front  # loads pydantic
 
     signs = [-1.0 if mode == "max" else 1.0 for mode in (bounds.mode, *(each.mode for each in bounds.further))]
     known = {one.trial: (one.job, [one.value, *one.further]) for one in results if one.value is not None}

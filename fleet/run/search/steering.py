@@ -12,7 +12,7 @@ from fleet.journal import events
 from fleet.journal.search_wishes import OwnTrial, SearchWishes
 from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.run.search.recorded import Recorded, own_trial_change
-from fleet.search.sampling.given import check_one_metric, check_values
+from fleet.search.space import check_one_metric, check_values
 from fleet.spec import SearchSpec
 
 SECONDS_BETWEEN_LOOKS = 1.0

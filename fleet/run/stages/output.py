@@ -11,7 +11,7 @@ from fleet.journal.journal import Journal
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.run.console import rank_console
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
 from fleet.spec import SearchSpec
 
 

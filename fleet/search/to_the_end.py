@@ -1,12 +1,81 @@
-"""Median stopping (Golovin et al., Google Vizier, KDD'17, 3.2.2)."""
+"""What rules have in common that may let any trial train to its end."""
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
 
-from fleet.search.segment import Segment, Verdict
-from fleet.search.stopping.to_the_end import ToTheEnd
+from fleet.search.decisions import Segment, Verdict
+
+
+class ToTheEnd:
+    """Of no trial that has begun it is sure that it goes on, and any may train all epochs.
+
+    Args:
+        epochs: how many a trial trains at most.
+        first: how many it trains before it is looked at.
+    """
+
+    def __init__(self, epochs: int, first: int) -> None:
+        self._epochs, self._first = epochs, first
+
+    def first(self, trial: int) -> Segment:
+        """As many epochs as any trial trains."""
+        return Segment(trial, 0, self._first)
+
+    def probable(self, trials: int) -> Iterator[Segment]:
+        """Nothing."""
+        return iter(())
+
+    def is_promising(self, segment: Segment, trials: int) -> bool:
+        """As far as anybody knows."""
+        return True
+
+    def sure(self, trials: int) -> Iterator[Segment]:
+        """Nothing."""
+        return iter(())
+
+    def hopeless(self, trials: int) -> Iterator[int]:
+        """Nobody: none pauses."""
+        return iter(())
+
+    def after(self, segment: Segment) -> int:
+        """All that are left."""
+        return self._epochs - segment.end
+
+    def mean_after(self, segment: Segment) -> float:
+        """All that are left, as nobody knows."""
+        return self.after(segment)
+
+    def mean_after_new(self, new: range) -> float:
+        """All, as nobody knows."""
+        return len(new) * (self._epochs - self._first)
+
+
+class Whole(ToTheEnd):
+    """Each trial trains to its end.
+
+    Args:
+        epochs: how many each trial trains.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__(epochs, epochs)
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
+        """The trial is done."""
+        return "fail" if loss is None else "done"
+
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
+        """The new trial."""
+        return None if fresh is None else self.first(fresh)
+
+    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
+        """Nothing follows from it."""
+
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
+        """Nothing but new trials."""
+        return iter(())
 
 
 class Median(ToTheEnd):

@@ -1,16 +1,26 @@
-"""A search space as a flat list of parameters, some of which are there only where others say so."""
+"""Seeds of suggestions."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fleet.spec.conditions import applies, as_written, in_order
+from fleet.spec import SearchSpec
+from fleet.spec.conditions import applies, as_written, in_order, set_paths
 from fleet.spec.corners import conditional
 from fleet.spec.distributions import Distribution, log_integer, place_of
+from fleet.spec.problem import nearest
+
+
+def seed_at_path(seed: int, trial: int, purpose: str) -> int:
+    """A seed of 32 bits by seed path (seed of the search, trial, purpose)."""
+    text = json.dumps([seed, trial, purpose])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
 
 
 @dataclass(frozen=True)
@@ -187,3 +197,118 @@ def _scalar(what: Distribution, name: str) -> Parameter | None:
 def _count(what: Distribution, name: str) -> Parameter:
     assert what.blocks is not None, "only blocks have a length"
     return Parameter(f"{name}#count", "whole", *what.blocks.count)
+
+
+@dataclass(frozen=True)
+class TrialColumns:
+    """What a search adds to tables of jobs.
+
+    Attributes:
+        over: dotted path -> the distribution of a trial's value.
+        metric: the first that the search goes by.
+    """
+
+    over: Mapping[str, Distribution]
+    metric: str
+
+    @classmethod
+    def of(cls, asked: SearchSpec) -> TrialColumns:
+        """Take the columns of a spec's search."""
+        return cls(asked.over, asked.metrics[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns; see `value_columns`."""
+        return value_columns(self.over)
+
+    def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a trial has in these columns; see `value_row`."""
+        return value_row(self.over, values)
+
+
+def value_columns(over: Mapping[str, Distribution]) -> tuple[str, ...]:
+    """The names of all parameters that there may be.
+
+    A parameter is called as its path in `over`; of lists `#count` is the length, where that is drawn, and `#2` the
+    third element.
+    """
+    return tuple(parameter.name for parameter, _ in parameters(over))
+
+
+def value_row(over: Mapping[str, Distribution], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameter -> its value, of those that the trial has.
+
+    Args:
+        over: dotted path -> its distribution.
+        values: dotted path -> value, of one trial.
+    """
+    return dict(
+        pair
+        for path, what in over.items()
+        if path in values and (chosen := applies(what, values)) is not None
+        for pair in _cells(chosen[0], path + chosen[1], values[path])
+    )
+
+
+def _cells(what: Distribution, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A list that is drawn in parts is taken apart; what a person's own sampler gives in its place is not."""
+    if not isinstance(value, (list, tuple)) or (what.blocks is None and what.elements is None):
+        yield name, value
+        return
+    if what.blocks is not None:
+        yield f"{name}#count", len(value)
+    parts = [what.blocks.each] * len(value) if what.blocks is not None else list(what.elements or ())
+    for number, (part, child) in enumerate(zip(parts, value)):
+        yield from _cells(part, f"{name}#{number}", child)
+
+
+def check_values(over: Mapping[str, Distribution], values: Mapping[str, Any]) -> None:
+    """Check that a search could have drawn these values.
+
+    Raises:
+        ValueError: it could not; with all that is wrong.
+    """
+    wanted = set_paths(over, values)
+    wrong = [f"{path} has no value" for path in over if path in wanted and path not in values]
+    wrong += [_unknown(path, over) for path in values if path not in over]
+    wrong += [f"{path} has a value, and its condition does not hold" for path in values if path in over.keys() - wanted]
+    wrong += [text for path in over if path in values and path in wanted and (text := _misfit(path, over, values))]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def check_one_metric(metrics: Sequence[str]) -> None:
+    """Check that people can train trials of a search themselves: they tell one value of each.
+
+    Raises:
+        ValueError: it has several metrics.
+    """
+    if len(metrics) > 1:
+        raise ValueError(
+            f"the search goes by {', '.join(metrics)}, and a trial of one's own has one value; "
+            f"search by one metric, such as {metrics[0]}, in another run"
+        )
+
+
+def _unknown(path: str, over: Mapping[str, Distribution]) -> str:
+    meant = nearest(path, list(over))
+    more = f"did you mean {meant}?" if meant else f"it varies {', '.join(over)}"
+    return f"the search does not vary {path}; {more}"
+
+
+def _misfit(path: str, over: Mapping[str, Distribution], values: Mapping[str, Any]) -> str:
+    """What is wrong with a value; "" if it fits."""
+    chosen, value = applies(over[path], values), values[path]
+    what = over[path] if chosen is None else chosen[0].model_copy(update={"when": None})
+    drawn = what.model_dump(mode="json", exclude_none=True)
+    told = f"{path} is {value!r}, which {drawn} does not give"
+    try:
+        answers = answers_of({path: what}, {path: value})
+        inside = all(
+            not isinstance(answer, bool) and parameter.low <= answer <= parameter.high
+            for parameter, answer in answers.items()
+        )
+        same = values_of({path: what}, lambda parameter: answers[parameter])[path] == value
+    except (ValueError, TypeError, KeyError, IndexError):
+        return told
+    return "" if inside and same else told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from fleet.search.segment import Segment, Verdict
+from fleet.search.decisions import Segment, Verdict
 
 
 class StoppingRule(Protocol):
