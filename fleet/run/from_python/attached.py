@@ -12,8 +12,7 @@ from fleet.journal.lock import NAME, LockWatch
 from fleet.journal.near_runs import no_run
 from fleet.journal.search_wishes import BOUNDS, SearchWishes
 from fleet.journal.stop_wishes import StopWishes
-from fleet.report.status.as_json import as_json
-from fleet.report.status.looking import Look
+from fleet.report.standing import Look, as_json
 from fleet.run.from_python.process import Process
 from fleet.run.from_python.suggesting import Suggesting, Suggestion
 from fleet.run.harvest.results import Results, read_results

@@ -22,7 +22,7 @@ from fleet.coordination.protocol import MakeRing, ReadEnergy
 from fleet.journal import events
 from fleet.journal.stop_wishes import StopWishes
 from fleet.journal.work_note import Death, take_deaths
-from fleet.report.status.snapshot import Snapshots
+from fleet.report.scan import Snapshots
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of

@@ -16,8 +16,7 @@ from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.extensions import read_extensions
 from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.near_runs import no_run
-from fleet.report.status.looking import Look
-from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
+from fleet.report.standing import Look, OtherJob, RunningJob, RunStanding
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.tracked.exports import exported_models
 from fleet.run.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, unix_milliseconds

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from fleet.report import wording
 from fleet.report.messages import metrics_text
-from fleet.report.status.standing import OtherJob, RunningJob, RunStanding, SearchStanding
+from fleet.report.standing import OtherJob, RunningJob, RunStanding, SearchStanding
 from fleet.report.terminal import plain_table
-from fleet.report.told_values import told_values
+from fleet.report.wording import told_values
 
 STATES = {
     "starting": "starts",
