@@ -1,16 +1,54 @@
-"""Successive halving without barriers (ASHA; Li et al., 2020: Massively Parallel Hyperparameter Tuning)."""
+"""Successive halving with rungs: without barriers (ASHA), with barriers, and in the brackets of Hyperband."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from fleet.search.chances import LikelyRanks, Probable, Ranking
 from fleet.search.decisions import Segment, Verdict
+from fleet.search.stopping_rule import SpeculativeRule
 
 
-class Halving:
+class Rungs(SpeculativeRule):
+    """The rungs at which trials pause, and from which one of `eta` goes on.
+
+    Args:
+        rungs: epochs, ascending; the last is the most that a trial trains.
+        eta: of how many trials one goes on, 2 or more.
+    """
+
+    def __init__(self, rungs: Sequence[int], eta: int) -> None:
+        self._rungs, self._eta = tuple(rungs), eta
+        self._level_of = {epoch: level for level, epoch in enumerate(self._rungs)}
+
+    def first(self, trial: int) -> Segment:
+        """Begin with the way to the first rung."""
+        return Segment(trial, 0, self._rungs[0])
+
+    def after(self, segment: Segment) -> int:
+        """Count all epochs up to the last rung."""
+        return self._rungs[-1] - segment.end
+
+    def mean_after(self, segment: Segment) -> float:
+        """Count what follows where one trial of eta goes on from each rung."""
+        return self._mean_from(self._level_of[segment.end])
+
+    def mean_after_new(self, new: range) -> float:
+        """Count what follows on as many trials."""
+        return len(new) * self._mean_from(0)
+
+    def _mean_from(self, level: int) -> float:
+        """Epochs that a trial trains beyond a rung, in the mean."""
+        rungs = self._rungs[level:]
+        return sum((end - start) / self._eta ** (place + 1) for place, (start, end) in enumerate(zip(rungs, rungs[1:])))
+
+    def _onward(self, trial: int, level: int) -> Segment:
+        return Segment(trial, self._rungs[level], self._rungs[level + 1])
+
+
+class Halving(Rungs):
     """A trial goes on from a rung once it is among the best 1/eta of those that are known there.
 
     A trial pauses at each rung. A free slot takes the highest promotion there is, otherwise a new trial (Algorithm 2).
@@ -24,9 +62,8 @@ class Halving:
     """
 
     def __init__(self, rungs: Sequence[int], eta: int, confidence: float = 0.0) -> None:
-        self._rungs, self._eta = tuple(rungs), eta
+        super().__init__(rungs, eta)
         self._likely_ranks = LikelyRanks(eta, confidence) if confidence else None
-        self._level = {epoch: level for level, epoch in enumerate(self._rungs)}
         self._known = [Ranking() for _ in self._rungs]
         self._heard = [Ranking() for _ in self._rungs]
         self._probable = Probable(self._heard, eta)
@@ -35,13 +72,9 @@ class Halving:
         self._ranks: tuple[int, list[int]] | None = None  # trials, and `_sure_ranks` until something changes
         self._came = [0 for _ in self._rungs]  # those that have, and have arrived at the next one, which this is
 
-    def first(self, trial: int) -> Segment:
-        """The way to the first rung."""
-        return Segment(trial, 0, self._rungs[0])
-
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
         """Rank the trial at its rung."""
-        level, self._ranks = self._level[epoch], None
+        level, self._ranks = self._level_of[epoch], None
         self._known[level].add(trial, loss)
         self._early[level].pop(trial, None)
         if loss is None:
@@ -49,22 +82,26 @@ class Halving:
         return "done" if epoch == self._rungs[-1] else "pause"
 
     def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
-        """The highest promotion, otherwise the new trial."""
-        if self._likely_ranks is not None and fresh is not None and trials is not None:
-            return self._confident(self._likely_ranks, trials) or self.first(fresh)
-        return self.promotion() or (None if fresh is None else self.first(fresh))
+        """Give the highest promotion, otherwise the new trial."""
+        ranks = self._likely_ranks
+        if ranks is not None and fresh is not None and trials is not None:
+            found = self._best(lambda level, known: ranks.of(level, known, trials))
+        else:
+            found = self.promotion()
+        return found or (None if fresh is None else self.first(fresh))
 
     def promotion(self) -> Segment | None:
-        """The best trial that may go on from the highest rung that has one."""
-        for level in reversed(range(len(self._rungs) - 1)):
-            for trial in self._known[level].best_left(len(self._known[level]) // self._eta):
-                return self._go_on(trial, level)
-        return None
+        """Let the best trial go on that may from the highest rung that has one."""
+        return self._best(lambda level, known: known // self._eta)
 
-    def _confident(self, ranks: LikelyRanks, trials: int) -> Segment | None:
-        """The best trial that is likely enough to be among the best, at the highest rung that has one."""
+    def _best(self, quota: Callable[[int, int], int]) -> Segment | None:
+        """Let the best trial go on from the highest rung where one is left among the best.
+
+        Args:
+            quota: (level, known trials) -> how many of them may go on.
+        """
         for level in reversed(range(len(self._rungs) - 1)):
-            for trial in self._known[level].best_left(ranks.of(level, len(self._known[level]), trials)):
+            for trial in self._known[level].best_left(quota(level, len(self._known[level]))):
                 return self._go_on(trial, level)
         return None
 
@@ -86,7 +123,7 @@ class Halving:
 
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Rank the trial among those that have arrived."""
-        level = self._level.get(epoch)
+        level = self._level_of.get(epoch)
         if level is None:
             return
         self._ranks = None
@@ -114,7 +151,7 @@ class Halving:
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
         """Whether its trial is, at the rung where it begins."""
-        return self._probable.is_promising(segment.trial, self._level[segment.start], trials)
+        return self._probable.is_promising(segment.trial, self._level_of[segment.start], trials)
 
     def sure(self, trials: int) -> Iterator[Segment]:
         """Trials that will be among the best 1/eta of a rung when all have come that may come there.
@@ -165,28 +202,8 @@ class Halving:
         too_bad = sum(known.rank(*each) >= quota for each in early)
         return len(self._gone[level]) + known.count_left(quota) + size - len(known) - too_bad
 
-    def after(self, segment: Segment) -> int:
-        """All up to the last rung."""
-        return self._rungs[-1] - segment.end
 
-    def mean_after(self, segment: Segment) -> float:
-        """One trial of eta goes on from each rung."""
-        return mean_after(self._rungs[self._level[segment.end] :], self._eta)
-
-    def mean_after_new(self, new: range) -> float:
-        """As often as on that of one."""
-        return len(new) * mean_after(self._rungs, self._eta)
-
-    def _onward(self, trial: int, level: int) -> Segment:
-        return Segment(trial, self._rungs[level], self._rungs[level + 1])
-
-
-def mean_after(rungs: Sequence[int], eta: int) -> float:
-    """Epochs that a trial trains beyond the first rung, in the mean, where one of eta goes on from each."""
-    return sum((end - start) / eta ** (level + 1) for level, (start, end) in enumerate(zip(rungs, rungs[1:])))
-
-
-class SynchronousHalving:
+class SynchronousHalving(Rungs):
     """All trials come to a rung before the best 1/eta of them, one at least, go on from it.
 
     Trials that are added after the first rung was left make a bracket of their own, once the one before is done.
@@ -197,7 +214,7 @@ class SynchronousHalving:
     """
 
     def __init__(self, rungs: Sequence[int], eta: int) -> None:
-        self._rungs, self._eta = tuple(rungs), eta
+        super().__init__(rungs, eta)
         self._begun = 0  # trials
         self._heard: list[tuple[int, int, float | None]] = []  # of trials of the bracket that comes next
         self._begin_bracket()
@@ -217,10 +234,6 @@ class SynchronousHalving:
         self._queue: list[Segment] = []
         self._coming: frozenset[int] = frozenset()  # trials that come to it, once the rung before is left
         self._came = 0  # of these
-
-    def first(self, trial: int) -> Segment:
-        """The way to the first rung."""
-        return Segment(trial, 0, self._rungs[0])
 
     def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
         """Rank the trial at its rung."""
@@ -258,12 +271,12 @@ class SynchronousHalving:
 
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Rank the trial among those of its bracket that have arrived."""
-        if epoch not in self._rungs:
+        if epoch not in self._level_of:
             return
         if self._level and trial >= self._begun:
             self._heard.append((trial, epoch, loss))
             return
-        level = self._rungs.index(epoch)
+        level = self._level_of[epoch]
         self._arrived[level].add(trial, loss)
         self._came += level == self._level and trial in self._coming
         if level:
@@ -282,7 +295,7 @@ class SynchronousHalving:
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
         """Whether its trial is, at the rung where it begins; none of a bracket that is to come."""
-        return self._probable.is_promising(segment.trial, self._rungs.index(segment.start), trials - self._first)
+        return self._probable.is_promising(segment.trial, self._level_of[segment.start], trials - self._first)
 
     def sure(self, trials: int) -> Iterator[Segment]:
         """Trials that are among the best of a rung even if all that are missing there are better, from the lowest up:
@@ -302,31 +315,12 @@ class SynchronousHalving:
             coming, level = frozenset(islice(best, quota)), level + 1
             size, came = len(coming), sum(map(self._arrived[level].has, coming))
 
-    def hopeless(self, trials: int) -> Iterator[int]:
-        """Nobody, until all of a rung are there and some of them stop."""
-        return iter(())
-
-    def after(self, segment: Segment) -> int:
-        """All up to the last rung."""
-        return self._rungs[-1] - segment.end
-
-    def mean_after(self, segment: Segment) -> float:
-        """One trial of eta goes on from each rung."""
-        return mean_after(self._rungs[self._rungs.index(segment.end) :], self._eta)
-
-    def mean_after_new(self, new: range) -> float:
-        """As often as on that of one."""
-        return len(new) * mean_after(self._rungs, self._eta)
-
     def _quota(self, size: int) -> int:
         """How many of a rung go on."""
         return max(1, size // self._eta)
 
-    def _onward(self, trial: int, level: int) -> Segment:
-        return Segment(trial, self._rungs[level], self._rungs[level + 1])
 
-
-class Hyperband:
+class Hyperband(SpeculativeRule):
     """Bracket s begins at rung s: the first stops most of its trials early, the last none.
 
     Of each round of trials bracket s has as many as Hyperband gives it (Li et al., 2018, Algorithm 1), spread evenly.
@@ -372,19 +366,12 @@ class Hyperband:
         self._brackets[self.bracket(trial)].arrived(trial, epoch, loss)
 
     def likely(self, trials: int | None = None) -> Iterator[Segment]:
-        """What is likely in each bracket, the longest trained first."""
-        found = [
-            segment
-            for number, bracket in enumerate(self._brackets)
-            for segment in bracket.likely(None if trials is None else self._share(number, trials))
-        ]
-        return iter(sorted(found, key=lambda segment: -segment.start))
+        """Yield what is likely in each bracket, the longest trained first."""
+        return self._of_all(lambda bracket, share: bracket.likely(None if trials is None else share), trials or 0)
 
     def probable(self, trials: int) -> Iterator[Segment]:
-        """What is probable in each bracket, the longest trained first."""
-        brackets = enumerate(self._brackets)
-        found = [segment for number, each in brackets for segment in each.probable(self._share(number, trials))]
-        return iter(sorted(found, key=lambda segment: -segment.start))
+        """Yield what is probable in each bracket, the longest trained first."""
+        return self._of_all(Halving.probable, trials)
 
     def is_promising(self, segment: Segment, trials: int) -> bool:
         """Whether its trial is, in its bracket."""
@@ -392,9 +379,13 @@ class Hyperband:
         return self._brackets[number].is_promising(segment, self._share(number, trials))
 
     def sure(self, trials: int) -> Iterator[Segment]:
-        """What is sure in each bracket, the longest trained first."""
+        """Yield what is sure in each bracket, the longest trained first."""
+        return self._of_all(Halving.sure, trials)
+
+    def _of_all(self, told: Callable[[Halving, int], Iterator[Segment]], trials: int) -> Iterator[Segment]:
+        """Yield what each bracket tells of its share of the trials, the longest trained first."""
         brackets = enumerate(self._brackets)
-        found = [segment for number, each in brackets for segment in each.sure(self._share(number, trials))]
+        found = [segment for number, each in brackets for segment in told(each, self._share(number, trials))]
         return iter(sorted(found, key=lambda segment: -segment.start))
 
     def hopeless(self, trials: int) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fleet.search.decisions import Copy, Segment, Verdict
@@ -147,10 +147,3 @@ class Population(ToTheEnd):
         values = self._explorer.explored(self._seen[donor], trial, epoch)
         self._now[trial] = values
         self._copies[trial] = Copy(donor, self._known[donor][1], values)
-
-    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
-        """Nothing follows from it."""
-
-    def likely(self, trials: int | None = None) -> Iterator[Segment]:
-        """Nothing but new members: whether a member goes on from itself is not known before."""
-        return iter(())

@@ -1,15 +1,17 @@
-"""What rules have in common that may let any trial train to its end."""
+"""Stopping rules under which any trial may train to its end: `none`, and median stopping."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from statistics import median
 
 from fleet.search.decisions import Segment, Verdict
+from fleet.search.stopping_rule import SpeculativeRule
 
 
-class ToTheEnd:
-    """Of no trial that has begun it is sure that it goes on, and any may train all epochs.
+class ToTheEnd(SpeculativeRule):
+    """Under this any trial may train all epochs, and of none that has begun it is sure that it goes on.
 
     Args:
         epochs: how many a trial trains at most.
@@ -20,35 +22,15 @@ class ToTheEnd:
         self._epochs, self._first = epochs, first
 
     def first(self, trial: int) -> Segment:
-        """As many epochs as any trial trains."""
+        """Begin with as many epochs as any trial does."""
         return Segment(trial, 0, self._first)
 
-    def probable(self, trials: int) -> Iterator[Segment]:
-        """Nothing."""
-        return iter(())
-
-    def is_promising(self, segment: Segment, trials: int) -> bool:
-        """As far as anybody knows."""
-        return True
-
-    def sure(self, trials: int) -> Iterator[Segment]:
-        """Nothing."""
-        return iter(())
-
-    def hopeless(self, trials: int) -> Iterator[int]:
-        """Nobody: none pauses."""
-        return iter(())
-
     def after(self, segment: Segment) -> int:
-        """All that are left."""
+        """Count all epochs that are left, which are those in the mean, too, as nobody knows."""
         return self._epochs - segment.end
 
-    def mean_after(self, segment: Segment) -> float:
-        """All that are left, as nobody knows."""
-        return self.after(segment)
-
     def mean_after_new(self, new: range) -> float:
-        """All, as nobody knows."""
+        """Count all that follow on the first segments, as nobody knows."""
         return len(new) * (self._epochs - self._first)
 
 
@@ -69,13 +51,6 @@ class Whole(ToTheEnd):
     def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
         """The new trial."""
         return None if fresh is None else self.first(fresh)
-
-    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
-        """Nothing follows from it."""
-
-    def likely(self, trials: int | None = None) -> Iterator[Segment]:
-        """Nothing but new trials."""
-        return iter(())
 
 
 class Median(ToTheEnd):
@@ -112,7 +87,7 @@ class Median(ToTheEnd):
         losses = self._losses.setdefault(trial, [])
         losses.append(loss)
         means = self._means.setdefault(epoch, [])
-        worse = len(means) >= self._least and min(losses) > _median(means)
+        worse = len(means) >= self._least and min(losses) > median(means)
         insort(means, sum(losses) / len(losses))
         if epoch == self._epochs:
             return "done"
@@ -131,9 +106,3 @@ class Median(ToTheEnd):
         """The next epoch of each trial that has not ended, those first that have trained most."""
         going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._first <= epoch < self._epochs]
         return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going))
-
-
-def _median(ascending: Sequence[float]) -> float:
-    """The median, the mean of two in the middle."""
-    half = len(ascending) // 2
-    return ascending[half] if len(ascending) % 2 else (ascending[half - 1] + ascending[half]) / 2
