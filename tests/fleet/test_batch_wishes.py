@@ -21,7 +21,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.digest import results_mapping
-from tests.run_room.conftest import a_spec
+from tests.session.conftest import a_spec
 from trainers.task.batch_schedule import BatchSchedule
 
 WORKERS = 2
