@@ -45,7 +45,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
 from fleet.spec import EnsembleSpec
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from preprocess import SampleLayout
 
 MEASURED = 200

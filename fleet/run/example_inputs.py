@@ -8,7 +8,7 @@ from torch import Tensor
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.files.modules import at_home
 

@@ -26,7 +26,7 @@ from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.simulator.traces.spec_trace import KnownJob
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 
 
 @dataclass(frozen=True)

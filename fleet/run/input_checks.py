@@ -21,9 +21,9 @@ from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
 from fleet.search.sampling.chosen import sampler_problems
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
-from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order
-from fleet.spec.search_checks import most_workers
+from fleet.spec.subsets import part_problems
+from fleet.spec.trials import most_workers
 from trainers.device.device_room import share_of
 
 

@@ -13,7 +13,7 @@ from fleet.journal.journal import read_journal
 from fleet.journal.profile import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
-from fleet.spec.profile_files import profile_files
+from fleet.spec.sections import profile_files
 
 RatesByJob = Mapping[str, Mapping[int, float]]
 """Job -> number of devices -> samples/s."""

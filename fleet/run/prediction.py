@@ -29,7 +29,7 @@ from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
-from fleet.spec.places import check_places
+from fleet.spec.semantics import check_places
 from preprocess.files.modules import at_home
 
 

@@ -1,28 +1,37 @@
-"""A job: one network to train."""
+"""When a job is done."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, field_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Strict,
+    StrictBool,
+    WithJsonSchema,
+    field_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from fleet.spec.changing_batch import ChangingBatch
-from fleet.spec.key_rules import incomplete, refuse_together
-from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
-from fleet.spec.metrics import JobMetrics
-from fleet.spec.moments import EXAMPLE, Due
-from fleet.spec.optimizer import Optimizer
-from fleet.spec.schedules import Schedule, WarmUp, check_unit
-from fleet.spec.service_agreement import ServiceAgreement
-from fleet.spec.stop import Stop
+from fleet.spec.metrics import JobMetrics, declare_alone
+from fleet.spec.optimizer import Optimizer, Schedule, WarmUp, check_unit
 from fleet.spec.values import (
     AUTO,
+    EXAMPLE,
+    LARGEST_COUNT,
     Bagged,
     Compiled,
     Count,
     CountRange,
+    Due,
     FoldNumber,
     Folds,
     Integer,
@@ -30,6 +39,7 @@ from fleet.spec.values import (
     Named,
     NotNegative,
     Positive,
+    Real,
     Section,
     SeedOrSeeds,
     Seeds,
@@ -38,7 +48,214 @@ from fleet.spec.values import (
     WorkersOrAuto,
 )
 
-NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
+
+class Stop(Section):
+    """When a job is done: at the first of these conditions, looked at after each epoch."""
+
+    epochs: Count = Field(description="The largest number of epochs to train, 1 or more.", examples=[8])
+    target: Mapping[Text, Real] = Field(
+        default_factory=dict,
+        description="Metrics and the values that all of them must reach for the job to be done: at least the value "
+        "where the metric declares that more is better, at most the value where less is.",
+        examples=[{"accuracy": 0.985}],
+    )
+    patience: Count | None = Field(
+        default=None,
+        description="The job is done after so many epochs in which `monitor` did not improve; null: no limit.",
+        examples=[3],
+    )
+    minimum_improvement: NotNegative = Field(
+        default=0.0,
+        description="The least change of `monitor` that counts as improvement, in the metric's unit.",
+        examples=[0.001],
+    )
+    monitor: Text | None = Field(
+        default=None,
+        description="The metric that `patience` watches; null: the first one of `target`, otherwise `test_loss`.",
+        examples=["accuracy"],
+    )
+
+    @property
+    def monitored(self) -> str:
+        """The metric that patience watches."""
+        return self.monitor or next(iter(self.target), "test_loss")
+
+
+class ServiceAgreement(Section):
+    """A promise of devices. Windows follow each other from when the job is there and its rates are known."""
+
+    devices: Positive = Field(
+        description="Devices that the job has in the mean of a window: 0.5 is one for half of the time, or two for a "
+        "quarter of it. At most `virtual_workers`.",
+        examples=[0.5],
+    )
+    window: Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)] = Field(
+        default=600.0, description="The length of a window, seconds.", examples=[600]
+    )
+
+    def check(self, workers: int, guaranteed: bool) -> None:
+        """Raises PydanticCustomError where a job of so many virtual workers cannot be promised that, or need not be."""
+        if self.devices > workers:
+            raise PydanticCustomError(
+                "service_above_workers",
+                "service_level promises {devices} devices, more than the {most} of virtual_workers, each of which has "
+                "one at most",
+                {
+                    "devices": f"{self.devices:g}",
+                    "most": workers,
+                    "mend": f"set service_level.devices to at most {workers}",
+                },
+            )
+        if guaranteed:
+            raise PydanticCustomError(
+                "two_promises",
+                "a guaranteed job has all its devices at once, so a service_level promises it nothing more",
+                {"mend": "take one of the two away"},
+            )
+
+
+class ChangingBatch(Section):
+    """Batches that a policy may choose, and what the learning rate does then. The virtual workers stay as many."""
+
+    range: CountRange = Field(
+        description="The smallest and largest global batch (samples of all virtual workers).", examples=[[64, 1024]]
+    )
+    change: Literal["epochs", "start"] = Field(
+        default="epochs",
+        description="`epochs`: the batch may change at the end of each epoch; `start`: it is chosen when the job first "
+        "starts, and stays.",
+        examples=["epochs"],
+    )
+    learning_rate: Literal["linear", "square_root", "keep"] = Field(
+        description="What multiplies the learning rate when the batch is n times the job's own, virtual_workers x "
+        "batch_size: n, its square root, or 1. The schedule counts steps of the job's own batch.",
+        examples=["square_root"],
+    )
+    growth: Annotated[float, Strict(), Field(ge=1.25, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="By how many times, up or down, the batch changes at the end of one epoch at most, from the job's "
+        "own batch on; the next epochs bring the rest. null: any change is made at once.",
+        examples=[2],
+    )
+    warm_up: NotNegative = Field(
+        default=0.0,
+        description="Epochs in which the learning rate comes to its new value, along a line, after each change.",
+        examples=[1],
+    )
+
+    @model_validator(mode="after")
+    def _grows_while_it_trains(self) -> ChangingBatch:
+        if self.growth is not None and self.change == "start":
+            raise PydanticCustomError(
+                "growth_at_start",
+                "growth bounds what changes at the end of an epoch, and with change: start nothing does",
+                {"mend": "take growth away, or set change to epochs"},
+            )
+        return self
+
+
+LARGEST = "largest"
+_MOST = "most"
+_STAND_IN = 32  # the default of `batch_size`
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The wish for the largest batch that fits (FLEET, MLSys'20, section 6.1).
+
+    Attributes:
+        most: samples of a virtual worker that are never exceeded; None: only the devices, the data and the rings limit.
+    """
+
+    most: int | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> LargestBatch | None:
+        """The wish that a `batch_size` is; None if it is none."""
+        if value == LARGEST:
+            return cls()
+        if isinstance(value, Mapping) and set(value) == {_MOST}:
+            most = value[_MOST]
+            return cls(most) if type(most) is int and 1 <= most <= LARGEST_COUNT else None
+        return None
+
+    @property
+    def stand_in(self) -> int:
+        """A batch size until one is chosen."""
+        return _STAND_IN if self.most is None else min(_STAND_IN, self.most)
+
+    @property
+    def written(self) -> str | dict[str, int]:
+        """Return the wish as a spec writes it."""
+        return LARGEST if self.most is None else {_MOST: self.most}
+
+
+def _number(value: Any) -> Any:
+    """What is neither a number nor a wish is told as such."""
+    if isinstance(value, str | Mapping):
+        raise PydanticCustomError(
+            "batch_size",
+            "must be a whole number, largest, or {form} with a whole number of 1 or more",
+            {"form": "{most: N}", "mend": "write samples of one virtual worker, `largest`, or {most: 4096}"},
+        )
+    return value
+
+
+SizeOrLargest = Annotated[
+    Count,
+    BeforeValidator(_number),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": LARGEST_COUNT},
+                {"const": LARGEST, "type": "string"},
+                {"const": "{most: N}"},
+            ]
+        }
+    ),
+]
+"""A job keeps its wish until a number is chosen; see `Job.largest_batch`."""
+
+
+NEEDED_WITH_MODEL = ("data", "optimizer")
+STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
+NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
+
+
+def refuse_together(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
+    """Raise PydanticCustomError if more than one thing would choose the job's batch."""
+    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
+        raise PydanticCustomError(
+            "chosen_with_batches",
+            "{what} and a batch that the policy chooses exclude each other",
+            {
+                "what": "virtual_workers: auto" if auto else "batch_size: largest",
+                "mend": f"give {'virtual_workers' if auto else 'batch_size'} a number; `fleet plan` without the range "
+                "says which would do",
+            },
+        )
+    if auto and largest:
+        raise PydanticCustomError(
+            "both_chosen",
+            "virtual_workers: auto and batch_size: largest exclude each other",
+            {"mend": "give one of them a number: how many workers are enough depends on the batch"},
+        )
+
+
+def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
+    if job.get("model") is None and job.get("task") is None:
+        yield "model", "a job needs a model or a task", "add `model: module:Name`"
+    if job.get("task") is not None:
+        for key in NOT_WITH_TASK:
+            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
+                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
+        return
+    for key in NEEDED_WITH_MODEL:
+        if job.get(key) is None:
+            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"
+
+
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
 
 
@@ -393,3 +610,19 @@ class Job(Section):
                 {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
             )
         return self
+
+
+def data_key(job: Job) -> str:
+    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
+    if job.data is not None:
+        return job.data
+    assert job.task is not None
+    digest = hashlib.blake2b(
+        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
+    ).hexdigest()
+    return f"{job.task.name}#{digest}"
+
+
+def is_own(key: str) -> bool:
+    """Whether a data set is a task's own, of which the spec's `data` says nothing."""
+    return "#" in key

@@ -12,7 +12,7 @@ from fleet.run.harvest.errors import HarvestError
 from fleet.run.held_out import HeldOut, check_shared, held_out_of
 from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError

@@ -9,8 +9,8 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.runtime import DataFacts
 from fleet.run.ranks.task_data import held_out_data, training_data
 from fleet.spec import EnsembleSpec, Job, Source
-from fleet.spec.corner_jobs import corner_jobs, has_folds
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
+from fleet.spec.trials import corner_jobs, has_folds
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import OrderSpec
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError

@@ -20,8 +20,8 @@ from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.missing_samples import MakeSubstitute
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.time_limit import time_limit
-from fleet.spec.data_keys import data_key
-from fleet.spec.own_part import part_of
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_of
 from preprocess import HELD_OUT, TRAIN
 from preprocess.samples.layout import Array
 from preprocess.samples.ragged import InputPlace

@@ -24,8 +24,8 @@ from fleet.run.search.twins import Twins
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.share_ahead import share_of
-from fleet.spec.trial import trial_name
+from fleet.spec.expansion import trial_name
+from fleet.spec.search import share_of
 
 Admit = Callable[[Job], str]
 """Makes a job part of the run; returns why it cannot be, "" if it is."""

@@ -23,7 +23,7 @@ from fleet.run.search.steering import Steering
 from fleet.run.search.trial_jobs import TrialJobs
 from fleet.run.search.values import JournalValues, Values
 from fleet.spec import EnsembleSpec, Job, SpecError, check, trial_job
-from fleet.spec.trial import trial_name
+from fleet.spec.expansion import trial_name
 from trainers import latest_good
 
 

@@ -28,7 +28,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.service_level import ServiceLevel
 from fleet.scheduling.policies import Policy, chooses_batches
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 
 
 @dataclass(frozen=True)

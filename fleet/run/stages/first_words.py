@@ -26,10 +26,10 @@ from fleet.run.stages.ready import Ready
 from fleet.scheduling.policies import Policy
 from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
-from fleet.spec.data_keys import data_key
 from fleet.spec.directions import compared_by, told_directions
-from fleet.spec.own_part import part_in_words
+from fleet.spec.job import data_key
 from fleet.spec.semantics import schedule_notes
+from fleet.spec.subsets import part_in_words
 
 
 def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:

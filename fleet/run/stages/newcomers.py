@@ -26,11 +26,11 @@ from fleet.run.stages.opened import Opened
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
-from fleet.spec.code_digest import code_of
-from fleet.spec.corner_jobs import has_folds
-from fleet.spec.data_keys import data_key
+from fleet.spec.digest import code_of
 from fleet.spec.directions import direction_problems
-from fleet.spec.own_part import part_problems
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_problems
+from fleet.spec.trials import has_folds
 
 SECONDS_BETWEEN_LOOKS = 1.0
 TRAINED = 2

@@ -1,19 +1,75 @@
-"""Whether a search that is well formed can also be carried out: what takes imports to know."""
+"""The job of a trial."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
-from fleet.spec.corners import corners
 from fleet.spec.directions import search_direction_problems
+from fleet.spec.distributions import corners, set_paths
 from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import Job
-from fleet.spec.problem import Path, Problem, nearest
+from fleet.spec.expansion import trial_keys, trial_origin
+from fleet.spec.job import Job, data_key
+from fleet.spec.problem import KeyPath, Problem, SpecError, nearest
 from fleet.spec.search import OPERATIONS, SearchSpec
-from fleet.spec.trial import trial_keys, trial_origin
+from fleet.spec.validation import problems_of
+
+
+def trial_job(spec: EnsembleSpec, trial: int, values: Mapping[str, Any]) -> Job:
+    """The job that a trial of the spec's search is.
+
+    Args:
+        spec: one with a search.
+        trial: its number, from 0.
+        values: dotted path -> its value; the paths are those of `search.over`.
+
+    Raises:
+        ValueError: the spec has no search, or the values are of other paths.
+        SpecError: the values make no valid job: with all that is wrong.
+    """
+    search = spec.search
+    if search is None:
+        raise ValueError(f"the spec {spec.name} has no search, and so no trials")
+    wanted = set_paths(search.over, values)
+    if values.keys() != wanted:
+        raise ValueError(f"trial {trial} has values for {sorted(values)}, and the search varies {sorted(wanted)}")
+    try:
+        return Job.model_validate(trial_keys(search.name, search.job, trial, values))
+    except ValidationError as error:
+        inside = dataclasses.replace(spec.origins, jobs=(trial_origin(search.over),))
+        raise SpecError(problems_of(error, Job, ("jobs", 0), inside), inside.file) from None
+
+
+def corner_jobs(spec: EnsembleSpec) -> list[Job]:
+    """Trials with the ends of what a search's values can be, as far as these make jobs; none without a search.
+
+    Each has a name of its own, though the search would call some of them alike.
+    """
+    if spec.search is None:
+        return []
+    found: list[Job] = []
+    names = {job.name for job in spec.jobs}
+    for values in corners(spec.search.over):
+        try:
+            job = trial_job(spec, 0, values)
+        except SpecError:
+            continue  # a trial with such values fails
+        if job.name in names:
+            job = job.model_copy(update={"name": f"{job.name} ({len(found)})"})
+        names.add(job.name)
+        found.append(job)
+    return found
+
+
+def has_folds(spec: EnsembleSpec, key: str) -> bool:
+    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
+    search = spec.search
+    varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
+    trials = corner_jobs(spec) if varied else ()
+    return key in spec.found.folded or any(job.folds is not None and data_key(job) == key for job in trials)
 
 
 def with_likely_trials(spec: EnsembleSpec) -> EnsembleSpec:
@@ -47,7 +103,7 @@ def search_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         yield from _reference_problems(spec, ("search", "costs"), search.costs)
 
 
-def search_mend(spec: EnsembleSpec, job: Job, path: Path) -> str:
+def search_mend(spec: EnsembleSpec, job: Job, path: KeyPath) -> str:
     """What a search could say instead, where the values that it varies at a path of a job do not fit; "": nothing."""
     dotted, over = ".".join(map(str, path)), spec.search.over if spec.search is not None else {}
     for varied, what in over.items():
@@ -103,7 +159,7 @@ def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem
         yield spec.origins.problem(("search", "metric"), metric, rule, nearest(metric, known), mend)
 
 
-def _reference_problems(spec: EnsembleSpec, path: Path, reference: str) -> Iterator[Problem]:
+def _reference_problems(spec: EnsembleSpec, path: KeyPath, reference: str) -> Iterator[Problem]:
     from fleet.spec.references import ReferenceProblem, resolve
 
     try:
