@@ -1,4 +1,4 @@
-"""Plain values -> a spec, with all structural problems in one report."""
+"""Plain values -> a spec, with all structural problems in one report; a search's section too."""
 
 from __future__ import annotations
 

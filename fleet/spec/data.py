@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
-from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Arguments, Count, Integer, Named, Positive, Real, Section, Text, written_alone
+from fleet.spec.values import Arguments, Count, Integer, Named, Positive, Real, Section, Text, refusal, written_alone
 
 
 class Source(Section):
@@ -90,11 +89,8 @@ class Normalise(Section):
     @model_validator(mode="after")
     def _same_length(self) -> Normalise:
         if len(self.mean) != len(self.std):
-            raise PydanticCustomError(
-                "lengths_differ",
-                "mean has {mean} values and std has {std}: both need one a channel",
-                {"mean": len(self.mean), "std": len(self.std), "mend": "give mean and std the same number of values"},
-            )
+            rule = f"mean has {len(self.mean)} values and std has {len(self.std)}: both need one a channel"
+            raise refusal(rule, "give mean and std the same number of values")
         return self
 
 
@@ -140,22 +136,16 @@ class Order(Section):
     @model_validator(mode="after")
     def _drawn_from_all(self) -> Order:
         if self.weights is not None and self.shuffle == "blocks":
-            raise PydanticCustomError(
-                "drawn_blocks",
-                "weights draw samples from anywhere, and shuffle: blocks has them come block by block",
-                {"mend": "take one of them away"},
-            )
+            rule = "weights draw samples from anywhere, and shuffle: blocks has them come block by block"
+            raise refusal(rule, "take one of them away")
         return self
 
     @model_validator(mode="after")
     def _goes_by_blocks(self) -> Order:
         for key in ("window", "block"):
             if self.shuffle == "samples" and key in self.model_fields_set:
-                raise PydanticCustomError(
-                    "no_blocks",
-                    "{key} is for shuffle: blocks, and samples are shuffled with all others",
-                    {"key": key, "mend": "add shuffle: blocks, or take it away"},
-                )
+                rule = f"{key} is for shuffle: blocks, and samples are shuffled with all others"
+                raise refusal(rule, "add shuffle: blocks, or take it away")
         return self
 
 

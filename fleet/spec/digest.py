@@ -1,4 +1,8 @@
-"""Whether two specs give the same results, and what differs if they do not."""
+"""Whether two specs give the same results: digests and differences of their values, and of the code that they name.
+
+Of code only files count that are the spec's own: in its folder, in the current one, or wherever the module that it
+names lies, as long as nobody installed it. Whole files do, so that a comment counts, too.
+"""
 
 from __future__ import annotations
 

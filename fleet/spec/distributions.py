@@ -1,4 +1,4 @@
-"""What the keys of a sampled job are drawn from, and the draws.
+"""Distributions of the values in samples and searches: the draws, conditions between keys, grids, and ends of ranges.
 
 A draw is a pure function of (seed, index of the job, path of the key), so that a further key, or a further job, changes
 no other draw.
@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
-from pydantic_core import PydanticCustomError
 
 from fleet.spec.problem import listed, nearest, shown
 from fleet.spec.values import (
@@ -27,6 +26,7 @@ from fleet.spec.values import (
     RealRange,
     Section,
     Text,
+    refusal,
 )
 
 _BESIDE = ("step", "when")
@@ -110,15 +110,8 @@ class Distribution(Section):
         for key in ("integer", "uniform") if isinstance(value, Mapping) else ():
             told = value.get(key)
             if isinstance(told, (list, tuple)) and len(told) == 3:
-                raise PydanticCustomError(
-                    "step_inside",
-                    "{key} is a range [low, high], and has three numbers",
-                    {
-                        "key": key,
-                        "suggestion": f"{{{key}: [{told[0]}, {told[1]}], step: {told[2]}}}",
-                        "mend": f"write {{{key}: [{told[0]}, {told[1]}], step: {told[2]}}}",
-                    },
-                )
+                meant = f"{{{key}: [{told[0]}, {told[1]}], step: {told[2]}}}"
+                raise refusal(f"{key} is a range [low, high], and has three numbers", f"write {meant}", meant)
         return value
 
     @model_serializer(mode="wrap")
@@ -133,22 +126,14 @@ class Distribution(Section):
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
             text = f"has {' and '.join(given)}" if given else "has none of them"
-            raise PydanticCustomError(
-                "not_one_distribution",
-                "takes exactly one of {names}, and {text}",
-                {
-                    "names": ", ".join(names),
-                    "text": text,
-                    "suggestion": nearest(given[0], given) if given else "choice",
-                },
-            )
+            suggestion = nearest(given[0], given) if given else "choice"
+            raise refusal(f"takes exactly one of {', '.join(names)}, and {text}", suggestion=suggestion)
         self._check_step(given[0])
         for value in self.choice or ():
             _check_plain(value)
         inner = [*(self.elements or ()), *([self.blocks.each] if self.blocks else ())]
         if any(child.when or child.cases for child in inner):
-            rule = "a part of a list has no condition of its own"
-            raise PydanticCustomError("inner_condition", rule, {"mend": "write `when` beside the list"})
+            raise refusal("a part of a list has no condition of its own", "write `when` beside the list")
         return self
 
     def _check_step(self, kind: str) -> None:
@@ -166,7 +151,7 @@ class Distribution(Section):
             mend = "write a smaller one, or take it away"
         else:
             return
-        raise PydanticCustomError("step_of_distribution", "{rule}", {"rule": rule, "mend": mend})
+        raise refusal(rule, mend)
 
     @property
     def levels(self) -> int | None:
@@ -198,16 +183,15 @@ def _check_plain(value: Any) -> None:
         for key in value.keys() & {"uniform", "log_uniform", "integer", "log_integer"} if len(value) == 1 else ():
             ends = value[key]
             if isinstance(ends, (list, tuple)) and len(ends) == 2 and all(type(end) in (int, float) for end in ends):
-                raise PydanticCustomError(
-                    "distribution_in_choice",
-                    "the values of a choice are taken as they are, and one of them holds {inner}, which is not drawn",
-                    {
-                        "inner": f"{{{key}: {list(ends)}}}",
-                        "mend": "vary the parts by themselves: `optimizer.name: {choice: [SGD, Adam]}`, and "
-                        f"`optimizer.arguments.lr: {{cases: [{{{key}: {list(ends)}, when: {{optimizer.name: SGD}}}}, "
-                        "...]}`",
-                    },
+                inner = f"{{{key}: {list(ends)}}}"
+                rule = (
+                    f"the values of a choice are taken as they are, and one of them holds {inner}, which is not drawn"
                 )
+                mend = (
+                    "vary the parts by themselves: `optimizer.name: {choice: [SGD, Adam]}`, and "
+                    f"`optimizer.arguments.lr: {{cases: [{{{key}: {list(ends)}, when: {{optimizer.name: SGD}}}}, ...]}}`"
+                )
+                raise refusal(rule, mend)
     for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
         _check_plain(child)
 
@@ -361,29 +345,15 @@ def checked(over: Over) -> Over:
 def _check_condition(path: str, what: Distribution, other: str, over: Over) -> None:
     if other not in over or other == path:
         varied = [name for name in over if name != path]
-        meant = nearest(other, varied)
-        raise PydanticCustomError(
-            "condition_of_nothing",
-            "{path} is set when {other} has a value, and {other} does not vary; what varies is {varied}",
-            {
-                "path": path, "other": other, "varied": listed(varied) or "nothing else",
-                **({"suggestion": meant} if meant else {}),
-                "mend": f"vary {other} beside it, such as {{choice: [...]}}, or take the condition away",
-            },
-        )  # fmt: skip
+        rule = f"{path} is set when {other} has a value, and {other} does not vary; what varies is "
+        mend = f"vary {other} beside it, such as {{choice: [...]}}, or take the condition away"
+        raise refusal(rule + (listed(varied) or "nothing else"), mend, nearest(other, varied))
     for value in accepted(what, other):
         if not any(_can_be(one, value) for one in over[other].cases or (over[other],)):
             choice = over[other].choice
             meant = nearest(value, [each for each in choice or () if isinstance(each, str)])
             mend = f"write {listed([shown(each, 40) for each in choice])}" if choice else "write a value of its range"
-            raise PydanticCustomError(
-                "condition_never_holds",
-                "{path} is set when {other} is {value}, which it never is",
-                {
-                    "path": path, "other": other, "value": shown(value, 40),
-                    **({"suggestion": meant} if meant else {}), "mend": mend,
-                },
-            )  # fmt: skip
+            raise refusal(f"{path} is set when {other} is {shown(value, 40)}, which it never is", mend, meant)
 
 
 def _can_be(what: Distribution, value: Any) -> bool:
@@ -401,8 +371,8 @@ def _check_circles(over: Over) -> None:
         while waiting:
             other = waiting.pop()
             if other == path:
-                rule = "{path} is set by what is set by {path}: the conditions go in a circle"
-                raise PydanticCustomError("circle_of_conditions", rule, {"path": path, "mend": "take one of them away"})
+                rule = f"{path} is set by what is set by {path}: the conditions go in a circle"
+                raise refusal(rule, "take one of them away")
             if other not in seen:
                 seen.add(other)
                 waiting += conditions_of(over[other])

@@ -1,8 +1,13 @@
-"""YAML text -> plain values, and the line on which each of them stands.
+"""The text of a spec: YAML -> plain values, where each of them was written, and ``--set`` changes of single values.
 
 Nothing but plain values comes out: mappings, lists, text, numbers, true/false and null. A tag that would make anything
 else is refused. Numbers are those of YAML 1.2 (``1e-3`` is a number, ``1:30`` and ``2026-01-01`` are text); yes/no and
 on/off are booleans as in YAML 1.1.
+
+The path of a ``--set path=value`` is dotted. A list takes an index (``jobs.0.seed=3``), the list of jobs also a name
+(``jobs.mlp-1.stop.epochs=2``), and a key that itself holds dots stands as it is
+(``jobs.1.grid.over.model.arguments.width=[4]``). A value is YAML. A job that a grid or a sample makes is changed after
+it is made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was found among a spec's jobs, so that nobody need look at all of them again, and jobs that are read late."""
+"""The whole spec as validated, frozen objects, and how it is read from a file, from values or from another process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
 from fleet.spec.resources import Resources
 from fleet.spec.search import SearchSpec
 from fleet.spec.sections import Checkpoints, Determinism, Policy, Profile, Rehearse, profile_files
-from fleet.spec.values import Name, Section, Seed
+from fleet.spec.values import Name, Section, Seed, refusal
 from preprocess.files.reading import NotAFile, TooLarge, read_bytes
 
 
@@ -296,11 +296,8 @@ class EnsembleSpec(Section):
     def _folds_written_out(self) -> EnsembleSpec:
         for position, job in enumerate(self.jobs):
             if job.folds is not None and job.fold is None:
-                raise PydanticCustomError(
-                    "folds_together",
-                    "jobs[{position}] stands for {folds} jobs, one for each fold",
-                    {"position": position, "folds": job.folds, "mend": "use from_mapping, which writes them out"},
-                )
+                rule = f"jobs[{position}] stands for {job.folds} jobs, one for each fold"
+                raise refusal(rule, "use from_mapping, which writes them out")
         return self
 
 

@@ -1,4 +1,4 @@
-"""The entries of ``jobs`` -> one mapping a job: defaults filled in, grids and samples written out."""
+"""The entries of ``jobs`` and the trials of a search -> one mapping a job: defaults, grids, samples, folds, names."""
 
 from __future__ import annotations
 

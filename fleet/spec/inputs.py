@@ -1,4 +1,4 @@
-"""A batch of inputs and targets as the preprocessors ship it -> as a network and its loss take it."""
+"""A batch as the preprocessors ship it -> as a network and its loss take it; batches of samples of any shape."""
 
 from __future__ import annotations
 

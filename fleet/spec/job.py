@@ -1,4 +1,4 @@
-"""When a job is done."""
+"""A job: one network to train, and the keys that say how."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from fleet.spec.values import (
     SomeSamples,
     Text,
     WorkersOrAuto,
+    refusal,
 )
 
 
@@ -93,26 +94,6 @@ class ServiceAgreement(Section):
         default=600.0, description="The length of a window, seconds.", examples=[600]
     )
 
-    def check(self, workers: int, guaranteed: bool) -> None:
-        """Raises PydanticCustomError where a job of so many virtual workers cannot be promised that, or need not be."""
-        if self.devices > workers:
-            raise PydanticCustomError(
-                "service_above_workers",
-                "service_level promises {devices} devices, more than the {most} of virtual_workers, each of which has "
-                "one at most",
-                {
-                    "devices": f"{self.devices:g}",
-                    "most": workers,
-                    "mend": f"set service_level.devices to at most {workers}",
-                },
-            )
-        if guaranteed:
-            raise PydanticCustomError(
-                "two_promises",
-                "a guaranteed job has all its devices at once, so a service_level promises it nothing more",
-                {"mend": "take one of the two away"},
-            )
-
 
 class ChangingBatch(Section):
     """Batches that a policy may choose, and what the learning rate does then. The virtual workers stay as many."""
@@ -146,11 +127,8 @@ class ChangingBatch(Section):
     @model_validator(mode="after")
     def _grows_while_it_trains(self) -> ChangingBatch:
         if self.growth is not None and self.change == "start":
-            raise PydanticCustomError(
-                "growth_at_start",
-                "growth bounds what changes at the end of an epoch, and with change: start nothing does",
-                {"mend": "take growth away, or set change to epochs"},
-            )
+            rule = "growth bounds what changes at the end of an epoch, and with change: start nothing does"
+            raise refusal(rule, "take growth away, or set change to epochs")
         return self
 
 
@@ -161,7 +139,7 @@ _STAND_IN = 32  # the default of `batch_size`
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The wish for the largest batch that fits (FLEET, MLSys'20, section 6.1).
+    """A request for the largest batch that fits (FLEET, MLSys'20, section 6.1).
 
     Attributes:
         most: samples of a virtual worker that are never exceeded; None: only the devices, the data and the rings limit.
@@ -171,7 +149,7 @@ class LargestBatch:
 
     @classmethod
     def of(cls, value: Any) -> LargestBatch | None:
-        """The wish that a `batch_size` is; None if it is none."""
+        """Read a `batch_size`; None if it is a number."""
         if value == LARGEST:
             return cls()
         if isinstance(value, Mapping) and set(value) == {_MOST}:
@@ -186,18 +164,15 @@ class LargestBatch:
 
     @property
     def written(self) -> str | dict[str, int]:
-        """Return the wish as a spec writes it."""
+        """Return the request as a spec writes it."""
         return LARGEST if self.most is None else {_MOST: self.most}
 
 
 def _number(value: Any) -> Any:
-    """What is neither a number nor a wish is told as such."""
+    """Refuse what is neither a number nor a request."""
     if isinstance(value, str | Mapping):
-        raise PydanticCustomError(
-            "batch_size",
-            "must be a whole number, largest, or {form} with a whole number of 1 or more",
-            {"form": "{most: N}", "mend": "write samples of one virtual worker, `largest`, or {most: 4096}"},
-        )
+        rule = "must be a whole number, largest, or {most: N} with a whole number of 1 or more"
+        raise refusal(rule, "write samples of one virtual worker, `largest`, or {most: 4096}")
     return value
 
 
@@ -214,48 +189,10 @@ SizeOrLargest = Annotated[
         }
     ),
 ]
-"""A job keeps its wish until a number is chosen; see `Job.largest_batch`."""
+"""A job keeps its request until a number is chosen; see `Job.largest_batch`."""
 
 
-NEEDED_WITH_MODEL = ("data", "optimizer")
 STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
-NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
-
-
-def refuse_together(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
-    """Raise PydanticCustomError if more than one thing would choose the job's batch."""
-    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
-        raise PydanticCustomError(
-            "chosen_with_batches",
-            "{what} and a batch that the policy chooses exclude each other",
-            {
-                "what": "virtual_workers: auto" if auto else "batch_size: largest",
-                "mend": f"give {'virtual_workers' if auto else 'batch_size'} a number; `fleet plan` without the range "
-                "says which would do",
-            },
-        )
-    if auto and largest:
-        raise PydanticCustomError(
-            "both_chosen",
-            "virtual_workers: auto and batch_size: largest exclude each other",
-            {"mend": "give one of them a number: how many workers are enough depends on the batch"},
-        )
-
-
-def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
-    if job.get("model") is None and job.get("task") is None:
-        yield "model", "a job needs a model or a task", "add `model: module:Name`"
-    if job.get("task") is not None:
-        for key in NOT_WITH_TASK:
-            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
-                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
-        return
-    for key in NEEDED_WITH_MODEL:
-        if job.get(key) is None:
-            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"
-
-
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
 
 
@@ -467,12 +404,11 @@ class Job(Section):
         if not isinstance(values, Mapping):
             return handler(values)
         auto, largest = values.get("virtual_workers") == AUTO, LargestBatch.of(values.get("batch_size"))
-        refuse_together(values, auto, largest is not None)
+        _refuse_two_choices(values, auto, largest is not None)
         least = values.get("minimum_devices")
         workers = max(1, least) if type(least) is int else 1
-        stand_ins = ({"virtual_workers": workers} if auto else {}) | (
-            {"batch_size": largest.stand_in} if largest else {}
-        )
+        stand_ins = {"virtual_workers": workers} if auto else {}
+        stand_ins |= {"batch_size": largest.stand_in} if largest else {}
         job = handler({**values, **stand_ins})
         if stand_ins:
             job._auto, job._largest = auto, largest
@@ -523,93 +459,79 @@ class Job(Section):
         """Samples of all virtual workers in a step."""
         return self.virtual_workers * self.batch_size
 
-    @model_validator(mode="after")
-    def _complete(self) -> Job:
-        for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
-            raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
-        return self
-
-    @model_validator(mode="after")
-    def _clipped_once(self) -> Job:
-        if self.clip_norm is not None and self.clip_value is not None:
-            raise PydanticCustomError(
-                "clipped_twice",
-                "clip_norm and clip_value exclude each other",
-                {"mend": "take one of them away, or clip in a task's before_step(model)"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _warms_up_in_units(self) -> Job:
-        check_unit(self.schedule, self.warm_up)
-        return self
-
-    @model_validator(mode="after")
-    def _drops_fixed_batches(self) -> Job:
-        if self.drop_last and self.batch is not None:
-            raise PydanticCustomError(
-                "drops_changing_batches",
-                "drop_last and a batch that changes exclude each other: what is left out would change, too",
-                {"mend": "take one of them away"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_of_the_folds(self) -> Job:
-        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
-            mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
-            raise PydanticCustomError(
-                "no_such_fold",
-                "there is no fold {fold}: folds is {folds}, and they are counted from 0",
-                {"fold": self.fold, "folds": "null" if self.folds is None else self.folds, "mend": mend},
-            )
-        return self
-
     @property
     def batches(self) -> tuple[int, int] | None:
         """The smallest and largest global batch that a policy may choose; None: the batch is fixed."""
         return self.batch_range if self.batch is None else self.batch.range
 
     @model_validator(mode="after")
-    def _batch_in_range(self) -> Job:
+    def _keys_fit(self) -> Job:
+        for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
+            raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
+        if self.clip_norm is not None and self.clip_value is not None:
+            rule = "clip_norm and clip_value exclude each other"
+            raise refusal(rule, "take one of them away, or clip in a task's before_step(model)")
+        check_unit(self.schedule, self.warm_up)
+        if self.drop_last and self.batch is not None:
+            rule = "drop_last and a batch that changes exclude each other: what is left out would change, too"
+            raise refusal(rule, "take one of them away")
+        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
+            folds = "null" if self.folds is None else self.folds
+            mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
+            raise refusal(f"there is no fold {self.fold}: folds is {folds}, and they are counted from 0", mend)
+        self._check_batches()
+        self._check_devices()
+        return self
+
+    def _check_batches(self) -> None:
         name = "batch_range" if self.batch is None else "batch.range"
         if self.batches and not self.batches[0] <= self.global_batch <= self.batches[1]:
-            raise PydanticCustomError(
-                "batch_out_of_range",
-                "{name} must hold virtual_workers x batch_size = {batch}",
-                {"name": name, "batch": self.global_batch, "mend": f"widen {name} or change batch_size"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _minimum_can_be_used(self) -> Job:
-        if self.minimum_devices > self.virtual_workers:
-            raise PydanticCustomError(
-                "minimum_above_workers",
-                "minimum_devices is {least}, more than the {most} of virtual_workers, each of which has one at most",
-                {
-                    "least": self.minimum_devices,
-                    "most": self.virtual_workers,
-                    "mend": f"set minimum_devices to at most {self.virtual_workers}",
-                },
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _service_can_be_used(self) -> Job:
-        if self.service_level is not None:
-            self.service_level.check(self.virtual_workers, self.guaranteed)
-        return self
-
-    @model_validator(mode="after")
-    def _one_range(self) -> Job:
+            rule = f"{name} must hold virtual_workers x batch_size = {self.global_batch}"
+            raise refusal(rule, f"widen {name} or change batch_size")
         if self.batch is not None and self.batch_range is not None:
-            raise PydanticCustomError(
-                "two_ranges",
-                "batch and batch_range exclude each other",
-                {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
-            )
-        return self
+            mend = "take batch_range away; `batch` with change: start and learning_rate: keep is the same"
+            raise refusal("batch and batch_range exclude each other", mend)
+
+    def _check_devices(self) -> None:
+        least, most, promise = self.minimum_devices, self.virtual_workers, self.service_level
+        of_workers = f"more than the {most} of virtual_workers, each of which has one at most"
+        if least > most:
+            raise refusal(f"minimum_devices is {least}, {of_workers}", f"set minimum_devices to at most {most}")
+        if promise is not None and promise.devices > most:
+            rule = f"service_level promises {promise.devices:g} devices, {of_workers}"
+            raise refusal(rule, f"set service_level.devices to at most {most}")
+        if promise is not None and self.guaranteed:
+            rule = "a guaranteed job has all its devices at once, so a service_level promises it nothing more"
+            raise refusal(rule, "take one of the two away")
+
+
+def _refuse_two_choices(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
+    """Refuse a job whose batch more than one thing would choose."""
+    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
+        key, word = ("virtual_workers", "auto") if auto else ("batch_size", "largest")
+        rule = f"{key}: {word} and a batch that the policy chooses exclude each other"
+        raise refusal(rule, f"give {key} a number; `fleet plan` without the range says which would do")
+    if auto and largest:
+        rule = "virtual_workers: auto and batch_size: largest exclude each other"
+        raise refusal(rule, "give one of them a number: how many workers are enough depends on the batch")
+
+
+NEEDED_WITH_MODEL = ("data", "optimizer")
+NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
+
+
+def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
+    if job.get("model") is None and job.get("task") is None:
+        yield "model", "a job needs a model or a task", "add `model: module:Name`"
+    if job.get("task") is not None:
+        for key in NOT_WITH_TASK:
+            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
+                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
+        return
+    for key in NEEDED_WITH_MODEL:
+        if job.get(key) is None:
+            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"
 
 
 def data_key(job: Job) -> str:
@@ -617,10 +539,8 @@ def data_key(job: Job) -> str:
     if job.data is not None:
         return job.data
     assert job.task is not None
-    digest = hashlib.blake2b(
-        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
-    ).hexdigest()
-    return f"{job.task.name}#{digest}"
+    text = json.dumps(job.task.model_dump(mode="json"), sort_keys=True)
+    return f"{job.task.name}#{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
 
 def is_own(key: str) -> bool:

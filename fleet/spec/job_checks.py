@@ -1,4 +1,4 @@
-"""What of an optimizer of the spec can be known only with its network's parameters."""
+"""Checks of a job that take imports and a model: its optimizer, schedule, loss, metrics and task."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def argument_faults(asked: Optimizer, makers: Makers) -> Iterator[Fault]:
             yield Fault(path + ("arguments", key), value, _of_all(name, key, value))
         plain = {key: value for key, value in arguments.items() if key not in by_weights}
         for misfit in misfits(makers[name], name, plain, 1):
-            at = path + ("arguments",) + ((misfit.argument,) if misfit.argument else ())
-            yield Fault(at, arguments[misfit.argument] if misfit.argument else dict(arguments), misfit)
+            at, value = misfit.place(plain)
+            yield Fault(path + at, value, misfit)
 
 
 def _of_all(name: str, key: str, value: Mapping[str, Any]) -> Misfit:
@@ -282,9 +282,8 @@ class Inspection:
             return False
         wrong = list(misfits(found, named.name, named.arguments, positional))
         for misfit in wrong:
-            at: KeyPath = (key, "arguments", misfit.argument) if misfit.argument else (key, "arguments")
-            value = named.arguments[misfit.argument] if misfit.argument else dict(named.arguments)
-            self.faults.append(Fault(at, value, misfit))
+            at, value = misfit.place(named.arguments)
+            self.faults.append(Fault((key, *at), value, misfit))
         return not wrong
 
     def called(self, key: str, named: Named, call: Callable[[], Any], found: Any, kind: type) -> Any:

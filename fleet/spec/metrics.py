@@ -1,4 +1,8 @@
-"""Metrics by name, and whether more or less of each is better."""
+"""Metrics by name, and whether more or less of each is better: as somebody declares it, never by its name.
+
+A metric declares it (classes of torchmetrics, attributes `better`), or an entry of `metrics`, or a task class. What is
+called as a built-in metric has the direction of that one, unless it declares another.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from fleet.spec.problem import nearest
 from fleet.spec.references import ReferenceProblem, resolve
-from fleet.spec.values import METRIC_NAME, METRIC_SAID, Arguments, Section, Text
+from fleet.spec.values import METRIC_NAME, METRIC_SAID, Arguments, Section, Text, refusal
 
 if TYPE_CHECKING:
     from trainers.task.metrics import Given, Metric
@@ -102,11 +105,8 @@ class NamedMetric(Section):
     def _says_no_other_direction(self) -> NamedMetric:
         own = BUILT_IN.get(self.reference)
         if own is not None and self.better not in (None, own.better):
-            raise PydanticCustomError(
-                "other_direction",
-                "{better} is said to be better of {name}, and {own} is",
-                {"better": self.better, "name": self.reference, "own": own.better, "mend": "take better away"},
-            )
+            rule = f"{self.better} is said to be better of {self.reference}, and {own.better} is"
+            raise refusal(rule, "take better away")
         return self
 
     @property
@@ -143,9 +143,8 @@ def _named_apart(entries: tuple[str | NamedMetric, ...]) -> tuple[str | NamedMet
     names = [metric_name(entry) for entry in entries]
     wrong = next((name for name in names if names.count(name) > 1 or name in COLUMNS), None)
     if wrong is not None:
-        context = {"name": wrong, "mend": f"give it a name of its own: {{name: my_{wrong}, of: ...}}"}
-        rule = "results have a {name} already" if wrong in COLUMNS else "two metrics are called {name}"
-        raise PydanticCustomError("metric_name", rule, context)  # type: ignore[arg-type]
+        rule = f"results have a {wrong} already" if wrong in COLUMNS else f"two metrics are called {wrong}"
+        raise refusal(rule, f"give it a name of its own: {{name: my_{wrong}, of: ...}}")
     return entries
 
 

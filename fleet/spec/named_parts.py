@@ -1,4 +1,4 @@
-"""The names of a spec that torch knows: optimizers, schedules, losses."""
+"""Optimizers, schedules and losses that a spec names: of torch, or ``module:Name``; and how they are made."""
 
 from __future__ import annotations
 

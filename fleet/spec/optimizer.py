@@ -1,4 +1,4 @@
-"""An optimizer of the spec, with groups of parameters that have options, or an optimizer, of their own."""
+"""The optimizer of a job, with groups of parameters, and its learning-rate schedule and warm-up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Arguments, Count, Named, Positive, Section, Text
+from fleet.spec.values import Arguments, Count, Named, Positive, Section, Text, refusal
 
 Patterns = Annotated[
     tuple[Text, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
@@ -63,11 +62,8 @@ class ParameterGroup(Section):
     @model_validator(mode="after")
     def _arguments_of_its_own(self) -> ParameterGroup:
         if self.arguments and self.name is None:
-            raise PydanticCustomError(
-                "arguments_of_none",
-                "arguments go with a name, and this group has none",
-                {"mend": "write the options beside match, such as weight_decay: 0, or add a name"},
-            )
+            rule = "arguments go with a name, and this group has none"
+            raise refusal(rule, "write the options beside match, such as weight_decay: 0, or add a name")
         return self
 
 
@@ -103,17 +99,10 @@ class Optimizer(Named):
     @model_validator(mode="after")
     def _has_names(self) -> Optimizer:
         if self.name is None and (not self.groups or any(group.name is None for group in self.groups)):
-            raise PydanticCustomError(
-                "optimizer_without_name",
-                "required key name is missing",
-                {"mend": "add `name: AdamW`, or give each of its groups one"},
-            )
+            raise refusal("required key name is missing", "add `name: AdamW`, or give each of its groups one")
         if self.name is None and self.arguments:
-            raise PydanticCustomError(
-                "arguments_without_name",
-                "arguments go with a name, and this optimizer has none",
-                {"mend": "write them into the groups, which have names"},
-            )
+            rule = "arguments go with a name, and this optimizer has none"
+            raise refusal(rule, "write them into the groups, which have names")
         return self
 
     @property
@@ -191,11 +180,8 @@ class WarmUp(Section):
     def _one_length(self) -> WarmUp:
         given = [key for key in ("epochs", "steps", "fraction") if getattr(self, key) is not None]
         if len(given) != 1:
-            raise PydanticCustomError(
-                "one_length",
-                "warm_up has {count} of epochs, steps and fraction, and must have one",
-                {"count": len(given), "mend": "write one of them, such as warm_up: {epochs: 1}"},
-            )
+            rule = f"warm_up has {len(given)} of epochs, steps and fraction, and must have one"
+            raise refusal(rule, "write one of them, such as warm_up: {epochs: 1}")
         return self
 
 
@@ -204,8 +190,5 @@ def check_unit(schedule: Schedule | None, warm_up: WarmUp | None) -> None:
     if schedule is None or schedule.each == "step" or warm_up is None:
         return
     if warm_up.steps is not None or (warm_up.epochs is not None and warm_up.epochs % 1):
-        raise PydanticCustomError(
-            "warm_up_unit",
-            "the schedule counts epochs, and the warm_up before it is no number of whole epochs",
-            {"mend": "give warm_up whole epochs, or let the schedule count steps: each: step"},
-        )
+        rule = "the schedule counts epochs, and the warm_up before it is no number of whole epochs"
+        raise refusal(rule, "give warm_up whole epochs, or let the schedule count steps: each: step")

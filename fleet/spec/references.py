@@ -1,4 +1,4 @@
-"""``module:Name`` -> the object, with an error that says what to write instead."""
+"""``module:Name`` -> the object, and whether arguments fit it; errors say what to write instead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from fleet.spec.problem import listed, nearest
+from fleet.spec.problem import KeyPath, listed, nearest
 from preprocess.files.modules import HiddenModule, import_named, importable, importable_folders
 
 __all__ = ["ReferenceProblem", "first_line", "importable", "resolve"]
@@ -123,6 +123,12 @@ class Misfit:
     rule: str
     suggestion: str | None = None
     mend: str = ""
+
+    def place(self, arguments: Mapping[str, Any]) -> tuple[KeyPath, Any]:
+        """Return where it stands below what is called, and the value there."""
+        if self.argument is None:
+            return ("arguments",), dict(arguments)
+        return ("arguments", self.argument), arguments[self.argument]
 
 
 def misfits(

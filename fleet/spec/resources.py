@@ -1,4 +1,4 @@
-"""Prices of devices, as a spec writes them."""
+"""What a run may use of the machine, and prices of devices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StrictBool, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import MOST_RANKS, Count, Device, Name, NotNegative, Positive, Ranks, Section, Text, numbers_of
+from fleet.spec.values import (
+    MOST_RANKS,
+    Count,
+    Device,
+    Name,
+    NotNegative,
+    Positive,
+    Ranks,
+    Section,
+    Text,
+    numbers_of,
+    refusal,
+)
 
 ANY = "any"
 """Stands for each kind of device that nobody names."""
@@ -22,11 +33,8 @@ def _course(value: Any) -> Any:
 def _ascending(course: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
     seconds = [second for second, _ in course]
     if not seconds or seconds[0] != 0 or any(b <= a for a, b in zip(seconds, seconds[1:])):
-        raise PydanticCustomError(
-            "price_course",
-            "tells prices from {seconds} s on; it must begin at 0, and ascend",
-            {"seconds": seconds, "mend": "write [[0, 3.0], [3600, 1.5]], or a number if the price never changes"},
-        )
+        rule = f"tells prices from {seconds} s on; it must begin at 0, and ascend"
+        raise refusal(rule, "write [[0, 3.0], [3600, 1.5]], or a number if the price never changes")
     return course
 
 
@@ -160,24 +168,14 @@ class Resources(Section):
         for kind, devices in self.kinds.items():
             for device in devices:
                 if device in held:
-                    raise PydanticCustomError(
-                        "two_kinds",
-                        "kinds has device {device} twice, as {one} and as {other}",
-                        {"device": device, "one": held[device], "other": kind, "mend": "name each device once"},
-                    )
+                    rule = f"kinds has device {device} twice, as {held[device]} and as {kind}"
+                    raise refusal(rule, "name each device once")
                 held[device] = kind
         return self
 
     @model_validator(mode="after")
     def _slots_fit(self) -> Resources:
         if self.slot_samples > self.ring_samples:
-            raise PydanticCustomError(
-                "slot_too_large",
-                "slot_samples is {slot}, more than the {ring} of ring_samples",
-                {
-                    "slot": self.slot_samples,
-                    "ring": self.ring_samples,
-                    "mend": f"set slot_samples to at most {self.ring_samples}",
-                },
-            )
+            rule = f"slot_samples is {self.slot_samples}, more than the {self.ring_samples} of ring_samples"
+            raise refusal(rule, f"set slot_samples to at most {self.ring_samples}")
         return self

@@ -1,4 +1,4 @@
-"""By which metrics a search compares its trials, and whether less or more of each is better."""
+"""The section of a spec that searches for good networks: metrics, sampler, stopping rule and bounds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from fleet.spec.distributions import Distribution, Enumerated, checked, combinations, conditional
 from fleet.spec.metrics import declared_of
 from fleet.spec.problem import Problem, SpecError, nearest
-from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, written_alone
+from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, refusal, written_alone
 
 Direction = Literal["min", "max"]
 WEIGHS_ONE = ("tpe", "gp", "cmaes")
@@ -31,22 +30,18 @@ _MODES = ("min", "max")
 def _metric(value: Any) -> Any:
     names = value if isinstance(value, (list, tuple)) else [value]
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise PydanticCustomError(
-            "no_metric", "is the name of a metric, or a list of such names", {"mend": "write `accuracy`, for one"}
-        )
+        raise refusal("is the name of a metric, or a list of such names", "write `accuracy`, for one")
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
-        raise PydanticCustomError("metric_twice", "{name} stands there twice", {"name": twice, "mend": "name it once"})
+        raise refusal(f"{twice} stands there twice", "name it once")
     return value
 
 
 def _mode(value: Any) -> Any:
     for one in value if isinstance(value, (list, tuple)) else [value]:
         if one is not None and one not in _MODES:
-            suggestion = nearest(one, _MODES) if isinstance(one, str) else None
-            context = {"mend": "write one of these, or one for each metric"}
-            context |= {"suggestion": suggestion} if suggestion else {}
-            raise PydanticCustomError("no_mode", "is min or max, or a list of these", context)
+            meant = nearest(one, _MODES) if isinstance(one, str) else None
+            raise refusal("is min or max, or a list of these", "write one of these, or one for each metric", meant)
     return value
 
 
@@ -68,17 +63,11 @@ def check_several(metric: Metrics, mode: Modes, sampler: str) -> None:
     count = len(several(metric))
     told = 1 if isinstance(mode, str) else count if mode is None else len(mode)
     if told != count:
-        raise PydanticCustomError(
-            "modes_of_metrics",
-            "mode says a direction for {told} of {count} metrics",
-            {"told": told, "count": count, "mend": "give each its own, as [max, min], or take mode away"},
-        )
+        rule = f"mode says a direction for {told} of {count} metrics"
+        raise refusal(rule, "give each its own, as [max, min], or take mode away")
     if count > 1 and sampler in WEIGHS_ONE:
-        raise PydanticCustomError(
-            "several_metrics",
-            "{sampler} learns from one metric, and the search has {count}",
-            {"sampler": sampler, "count": count, "suggestion": "nsga2", "mend": "take nsga2, or name one metric"},
-        )
+        rule = f"{sampler} learns from one metric, and the search has {count}"
+        raise refusal(rule, "take nsga2, or name one metric", "nsga2")
 
 
 USUAL_SHARE = 0.03
@@ -115,19 +104,13 @@ def known_name(value: Any, names: tuple[str, ...], what: str) -> Any:
     """Let a name of `names` pass, and a `module:Name`; others are refused, with the nearest of `names`."""
     if isinstance(value, str) and value not in names and ":" not in value:
         rule = f"{value!r} is not a {what}; there are {', '.join(names)}"
-        suggestion = nearest(value, names)
-        context = {"rule": rule, "mend": "write one of these"} | ({"suggestion": suggestion} if suggestion else {})
-        raise PydanticCustomError(f"unknown_{what.replace(' ', '_')}", "{rule}", context)
+        raise refusal(rule, "write one of these", nearest(value, names))
     return value
 
 
 def _rising(rungs: tuple[int, ...]) -> tuple[int, ...]:
     if any(second <= first for first, second in zip(rungs, rungs[1:])):
-        raise PydanticCustomError(
-            "not_rising",
-            "rungs are numbers of epochs, each more than the one before",
-            {"suggestion": str(sorted(set(rungs)))},
-        )
+        raise refusal("rungs are numbers of epochs, each more than the one before", suggestion=str(sorted(set(rungs))))
     return rungs
 
 
@@ -209,11 +192,7 @@ class Stopping(Section):
         changed = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
         if changed:
             has = ", ".join(own) or "no keys but its name"
-            raise PydanticCustomError(
-                "foreign_key",
-                "{name} has no {key}; it has {has}",
-                {"name": self.name, "key": changed[0], "has": has, "mend": f"take {changed[0]} away"},
-            )
+            raise refusal(f"{self.name} has no {changed[0]}; it has {has}", f"take {changed[0]} away")
         return self
 
     def levels(self, epochs: int) -> tuple[int, ...]:
@@ -234,11 +213,8 @@ OPERATIONS = "operations"
 def _cost(value: Any) -> Any:
     named = isinstance(value, str) and (value == OPERATIONS or all(value.partition(":")))
     if not named and (type(value) is not int or value < 1):
-        raise PydanticCustomError(
-            "no_cost",
-            "is `operations`, a whole number of 1 or more, or `module:Name` of a function of a trial's values",
-            {"suggestion": OPERATIONS, "mend": "write one of these"},
-        )
+        rule = "is `operations`, a whole number of 1 or more, or `module:Name` of a function of a trial's values"
+        raise refusal(rule, "write one of these", OPERATIONS)
     return value
 
 
@@ -266,9 +242,7 @@ class Budget(Section):
     @model_validator(mode="after")
     def _of_something(self) -> Budget:
         if self.epochs is None and self.hours is None:
-            raise PydanticCustomError(
-                "empty_budget", "a budget of nothing", {"mend": "add `epochs: 300` or `hours: 4`, or take budget away"}
-            )
+            raise refusal("a budget of nothing", "add `epochs: 300` or `hours: 4`, or take budget away")
         return self
 
 
@@ -360,11 +334,10 @@ class SearchSpec(Section):
     def _same_epochs(cls, over: Mapping[str, Distribution]) -> Mapping[str, Distribution]:
         varied = next((path for path in over if path in ("stop", "stop.epochs")), None)
         if varied is not None:
-            raise PydanticCustomError(
-                "varied_epochs",
-                "{path} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer",
-                {"path": varied, "mend": f"set {varied} in `job`"},
+            rule = (
+                f"{varied} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer"
             )
+            raise refusal(rule, f"set {varied} in `job`")
         return checked(over)
 
     @model_validator(mode="after")
@@ -374,15 +347,12 @@ class SearchSpec(Section):
             self._check_grid()
         elif self.trials is None and self.budget is None:
             mend = "add `trials: 60`, `budget: {epochs: 300}` or `budget: {hours: 4}`"
-            raise PydanticCustomError("unbounded_search", "a search without an end", {"mend": mend})
+            raise refusal("a search without an end", mend)
         if self.stopping.name == "population":
             self.check_population()
         if self.stopping.synchronous and self.most_trials is None:
-            raise PydanticCustomError(
-                "synchronous_without_trials",
-                "synchronous halving compares all trials, and nobody says how many there are",
-                {"mend": "add `trials: 60`, or take synchronous away"},
-            )
+            rule = "synchronous halving compares all trials, and nobody says how many there are"
+            raise refusal(rule, "add `trials: 60`, or take synchronous away")
         return self
 
     def check_population(self) -> None:
@@ -392,56 +362,38 @@ class SearchSpec(Section):
             PydanticCustomError: the trials could be no members of one.
         """
         if self.most_trials is None:
-            raise PydanticCustomError(
-                "population_without_trials", "a population has a size", {"mend": "add `trials: 16`"}
-            )
+            raise refusal("a population has a size", "add `trials: 16`")
         stop: Any = self.job.get("stop") or {}
         early = next((key for key in ("target", "patience") if stop.get(key)), None)
         fixed = next((path for path in self.over if not can_change(path)), None)
         bound = next((path for path, what in self.over.items() if conditional(what)), None)
         if bound is not None:
-            raise PydanticCustomError(
-                "condition_in_population",
-                "{path} has a condition, and a population changes values while its members train",
-                {"path": bound, "mend": "take `when` and `cases` away, or take another stopping rule"},
-            )
+            rule = f"{bound} has a condition, and a population changes values while its members train"
+            raise refusal(rule, "take `when` and `cases` away, or take another stopping rule")
         if early is not None or self.job.get("task"):
             what, mend = ("a task", "name a model and an optimizer") if early is None else (early, f"take {early} away")
-            raise PydanticCustomError(
-                "not_of_populations",
-                "members of a population train all epochs with an optimizer that fleet makes, and their job has {what}",
-                {"what": what, "mend": mend},
-            )
+            rule = "members of a population train all epochs with an optimizer that fleet makes, and their job has "
+            raise refusal(rule + what, mend)
         if fixed is not None:
-            raise PydanticCustomError(
-                "fixed_in_training",
-                "{path} cannot change while a trial trains; members of a population differ in what can: the numbers of "
-                "their optimizer, such as {example}",
-                {"path": fixed, "example": f"{OPTIMIZER}lr", "mend": "vary that, or take another stopping rule"},
+            rule = (
+                f"{fixed} cannot change while a trial trains; members of a population differ in what can: the numbers "
+                f"of their optimizer, such as {OPTIMIZER}lr"
             )
+            raise refusal(rule, "vary that, or take another stopping rule")
         if f"{OPTIMIZER}lr" in self.over and self.job.get("schedule"):
-            raise PydanticCustomError(
-                "scheduled_rate",
-                "the schedule sets the learning rate at each step, and the population would change it",
-                {"mend": "take the schedule away, or vary other arguments of the optimizer"},
-            )
+            rule = "the schedule sets the learning rate at each step, and the population would change it"
+            raise refusal(rule, "take the schedule away, or vary other arguments of the optimizer")
 
     def _check_grid(self) -> None:
         endless = next((path for path, what in self.over.items() if combinations(what) is None), None)
         if endless is not None:
-            raise PydanticCustomError(
-                "endless_grid",
-                "a grid has choices and whole numbers only, and {path} has any number of values",
-                {"path": endless, "mend": f"give {endless} a `choice`, or take the sampler qmc"},
-            )
+            rule = f"a grid has choices and whole numbers only, and {endless} has any number of values"
+            raise refusal(rule, f"give {endless} a `choice`, or take the sampler qmc")
         there = self.combinations or 0
         if there > MOST_JOBS if self.trials is None else self.trials > there:
             mend = f"set trials to at most {min(there, MOST_JOBS)}" + (", or leave it out" if self.trials else "")
-            raise PydanticCustomError(
-                "trials_of_grid",
-                "trials is {trials}, and the grid has {there} combinations",
-                {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
-            )
+            trials = "null" if self.trials is None else self.trials
+            raise refusal(f"trials is {trials}, and the grid has {there:.7g} combinations", mend)
 
     @property
     def combinations(self) -> int | None:

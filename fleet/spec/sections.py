@@ -1,4 +1,4 @@
-"""The files of a profile: one, or the parts that jobs of their own measured."""
+"""Sections of a spec on the run as a whole: determinism, policy, checkpoints, profile and rehearsal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StrictBool, Tag, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from fleet.spec.values import (
     MOST_PROFILED,
@@ -23,6 +22,7 @@ from fleet.spec.values import (
     Text,
     Timed,
     Trained,
+    refusal,
     written_alone,
 )
 
@@ -184,11 +184,8 @@ class Profile(Section):
     @model_validator(mode="after")
     def _timed_are_trained(self) -> Profile:
         if self.timed > self.batches:
-            raise PydanticCustomError(
-                "more_timed_than_trained",
-                "timed is {timed}, more than the {batches} of batches",
-                {"timed": self.timed, "batches": self.batches, "mend": f"set timed to at most {self.batches}"},
-            )
+            rule = f"timed is {self.timed}, more than the {self.batches} of batches"
+            raise refusal(rule, f"set timed to at most {self.batches}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""A job's own part of its data set's training samples, and whether there can be such a part."""
+"""The part of a data set's training samples that a job trains on, and whether there can be such a part."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
-"""The job of a trial."""
+"""Jobs of a search's trials: of each trial by its values, and of likely ones at the ends of all ranges."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from fleet.spec.directions import search_direction_problems
 from fleet.spec.distributions import corners, set_paths
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import trial_keys, trial_origin
 from fleet.spec.job import Job, data_key
-from fleet.spec.problem import KeyPath, Problem, SpecError, nearest
-from fleet.spec.search import OPERATIONS, SearchSpec
+from fleet.spec.problem import SpecError
+from fleet.spec.search import SearchSpec
 from fleet.spec.validation import problems_of
 
 
@@ -48,15 +47,9 @@ def corner_jobs(spec: EnsembleSpec) -> list[Job]:
 
     Each has a name of its own, though the search would call some of them alike.
     """
-    if spec.search is None:
-        return []
     found: list[Job] = []
     names = {job.name for job in spec.jobs}
-    for values in corners(spec.search.over):
-        try:
-            job = trial_job(spec, 0, values)
-        except SpecError:
-            continue  # a trial with such values fails
+    for job in _likely_trials(spec.search):
         if job.name in names:
             job = job.model_copy(update={"name": f"{job.name} ({len(found)})"})
         names.add(job.name)
@@ -68,105 +61,43 @@ def has_folds(spec: EnsembleSpec, key: str) -> bool:
     """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
     search = spec.search
     varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
-    trials = corner_jobs(spec) if varied else ()
+    trials = _likely_trials(search) if varied else ()
     return key in spec.found.folded or any(job.folds is not None and data_key(job) == key for job in trials)
 
 
 def with_likely_trials(spec: EnsembleSpec) -> EnsembleSpec:
-    """The spec with trials at the ends of its search's ranges as further jobs, so that they are looked at as jobs are.
-
-    Their names are of no meaning.
-    """
-    search = spec.search
-    if search is None:
+    """Return the spec with trials at the ends of its search's ranges as further jobs, whose names have no meaning."""
+    if spec.search is None:
         return spec
-    trials = [job for values in corners(search.over) if (job := _trial(search, values)) is not None]
-    origins = dataclasses.replace(spec.origins, jobs=(*spec.origins.jobs, *[trial_origin(search.over)] * len(trials)))
+    trials = _likely_trials(spec.search)
+    places = [trial_origin(spec.search.over)] * len(trials)
+    origins = dataclasses.replace(spec.origins, jobs=(*spec.origins.jobs, *places))
     return spec.with_jobs((*spec.jobs, *trials)).written_at(origins)
 
 
-def _trial(search: SearchSpec, values: dict[str, object]) -> Job | None:
-    """A trial with these values; None if they are no valid job, as in a spec that was not read from values."""
+def most_workers(spec: EnsembleSpec) -> int:
+    """Count the virtual workers of all jobs together, and of the trials, as far as anybody says how many there are."""
+    search, workers = spec.search, sum(job.virtual_workers for job in spec.jobs)
+    if search is None:
+        return workers
+    each = max((job.virtual_workers for job in _likely_trials(search)), default=1)
+    bounds = [bound for bound in (search.most_trials, search.most_epochs) if bound is not None]
+    return workers + each * min(bounds, default=search.width)
+
+
+def first_trial(search: SearchSpec) -> Job | None:
+    """Return a trial with the first values of all ranges; None if they make no job."""
+    return _trial(search, corners(search.over)[0])
+
+
+def _likely_trials(search: SearchSpec | None) -> list[Job]:
+    found = [] if search is None else [_trial(search, values) for values in corners(search.over)]
+    return [job for job in found if job is not None]
+
+
+def _trial(search: SearchSpec, values: Mapping[str, Any]) -> Job | None:
+    """A trial with these values; None if they make no valid job: such a trial fails."""
     try:
         return Job.model_validate(trial_keys(search.name, search.job, 0, values))
     except ValidationError:
         return None
-
-
-def search_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    """What is wrong with a search beside its trials."""
-    search = spec.search
-    if search is None:
-        return
-    yield from _metric_problems(spec, search)
-    if isinstance(search.costs, str) and search.costs != OPERATIONS:
-        yield from _reference_problems(spec, ("search", "costs"), search.costs)
-
-
-def search_mend(spec: EnsembleSpec, job: Job, path: KeyPath) -> str:
-    """What a search could say instead, where the values that it varies at a path of a job do not fit; "": nothing."""
-    dotted, over = ".".join(map(str, path)), spec.search.over if spec.search is not None else {}
-    for varied, what in over.items():
-        owner, inside, argument = varied.partition(".arguments.")
-        names = over[f"{owner}.name"].choice if f"{owner}.name" in over else None
-        own = getattr(getattr(job, owner, None), "name", None)
-        if inside and varied == dotted and names is not None and own in names:
-            others = [name for name in names if name != own]
-            return f"say beside its distribution where it is set: when: {{{owner}.name: {', '.join(map(str, others))}}}"
-        ends = what.uniform or what.log_uniform
-        whole = ends is not None and what.step is None and all(end == int(end) for end in ends) and ends[0] >= 1
-        if ends is not None and whole and (varied == dotted or varied.startswith(f"{dotted}.")):
-            kind = "integer" if what.uniform else "log_integer"
-            return f"where {argument or varied} is a whole number, {{{kind}: [{int(ends[0])}, {int(ends[1])}]}}"
-    return ""
-
-
-def most_workers(spec: EnsembleSpec) -> int:
-    """Virtual workers of all jobs together, with those of the trials, as far as anybody says how many there are."""
-    search, workers = spec.search, sum(job.virtual_workers for job in spec.jobs)
-    if search is None:
-        return workers
-    trials = [job for values in corners(search.over) if (job := _trial(search, values)) is not None]
-    each = max((job.virtual_workers for job in trials), default=1)
-    return workers + each * (_trials_at_most(search))
-
-
-def _trials_at_most(search: SearchSpec) -> int:
-    return min((bound for bound in (search.most_trials, search.most_epochs) if bound is not None), default=search.width)
-
-
-def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem]:
-    from fleet.spec.metrics import metric_name
-
-    job = _trial(search, corners(search.over)[0])
-    if job is None:
-        return
-    if job.task is not None:  # a task measures what it likes
-        yield from search_direction_problems(spec, search, job)
-        return
-    data = spec.data.get(job.data or "")
-    held_out = data is None or data.held_out is not None or job.folds is not None
-    known = ["loss", *(["test_loss", *map(metric_name, job.metrics)] if held_out else [])]
-    if all(metric in known for metric in search.metrics):
-        yield from search_direction_problems(spec, search, job)
-    for metric in search.metrics:
-        if metric in known:
-            continue
-        why = "" if held_out else " (nothing is held out to measure others on)"
-        rule = f"{metric!r} is not measured; trials measure {', '.join(known)}{why}"
-        mend = f"add {metric} to the metrics of `search.job`, or name one of them"
-        mend = mend if held_out else "add held_out to the data, or use loss"
-        yield spec.origins.problem(("search", "metric"), metric, rule, nearest(metric, known), mend)
-
-
-def _reference_problems(spec: EnsembleSpec, path: KeyPath, reference: str) -> Iterator[Problem]:
-    from fleet.spec.references import ReferenceProblem, resolve
-
-    try:
-        found = resolve(reference)
-    except ReferenceProblem as error:
-        yield spec.origins.problem(path, reference, error.rule, error.suggestion, error.mend)
-        return
-    if not callable(found):
-        rule = f"{reference} is of type {type(found).__name__} and cannot be called"
-        yield spec.origins.problem(path, reference, rule, mend="name a class or function")

@@ -1,4 +1,4 @@
-"""pydantic's findings -> problems in the words of this project, with the nearest valid key."""
+"""pydantic's findings -> problems in the words of this project, with the nearest valid key or the section meant."""
 
 from __future__ import annotations
 

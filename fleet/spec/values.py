@@ -44,10 +44,16 @@ MARKS = ("[number]", "[apart]", "[first]", "[these]", "[named]", "[said]")
 ONE_SEED, SEEDS_APART, FIRST_SAMPLES, THESE_SAMPLES, METRIC_NAME, METRIC_SAID = MARKS
 
 
+def refusal(rule: str, mend: str = "", suggestion: str | None = None) -> PydanticCustomError:
+    """The error that a value is refused with: the rule that it breaks, what to do, and the nearest valid value."""
+    told = {"rule": rule, "mend": mend} | ({} if suggestion is None else {"suggestion": suggestion})
+    return PydanticCustomError("refused", "{rule}", told)
+
+
 def _finite(value: Any) -> Any:
     """NaN and infinity have no JSON, and NaN is not even equal to itself."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("not_finite", "holds {number}, which is not a finite number", {"number": repr(value)})
+        raise refusal(f"holds {repr(value)}, which is not a finite number")
     for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
         _finite(child)
     return value
@@ -60,11 +66,8 @@ def _pair(value: Any) -> Any:
 
 def _ascending(value: tuple[float, float]) -> tuple[float, float]:
     if value[0] > value[1]:
-        raise PydanticCustomError(
-            "not_ascending",
-            "is a range [low, high], and low must not be above high",
-            {"suggestion": f"[{value[1]!r}, {value[0]!r}]"},
-        )
+        rule = "is a range [low, high], and low must not be above high"
+        raise refusal(rule, suggestion=f"[{value[1]!r}, {value[0]!r}]")
     return value
 
 
@@ -76,14 +79,11 @@ def numbers_of(value: Any) -> Any:
     for part in value.replace(" ", "").split(","):
         found = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise PydanticCustomError(
-                "no_numbers",
-                "holds {part}, which is neither a number nor a range of them",
-                {"part": repr(part), "mend": "write numbers and ranges with commas between, such as 0-3,6"},
-            )
+            rule = f"holds {repr(part)}, which is neither a number nor a range of them"
+            raise refusal(rule, "write numbers and ranges with commas between, such as 0-3,6")
         numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
         if len(numbers) > MOST_DEVICES:
-            raise PydanticCustomError("too_many", "names more than {most} devices", {"most": MOST_DEVICES})
+            raise refusal(f"names more than {MOST_DEVICES} devices")
     return numbers
 
 
@@ -92,9 +92,7 @@ def _once_each(samples: tuple[int, ...]) -> tuple[int, ...]:
     ordered = tuple(sorted(samples))
     twice = next((first for first, second in zip(ordered, ordered[1:]) if first == second), None)
     if twice is not None:
-        raise PydanticCustomError(
-            "sample_twice", "names sample {sample} more than once", {"sample": twice, "mend": "name each sample once"}
-        )
+        raise refusal(f"names sample {twice} more than once", "name each sample once")
     return ordered
 
 
@@ -245,8 +243,7 @@ def _checked(value: Any) -> float | str:
             return moment(value)
         except ValueError:
             mend = f"write seconds as a number without quotes, or a time as {EXAMPLE}"
-            rule = "must be a number of seconds, or a time"
-            raise PydanticCustomError("not_a_time", rule, {"suggestion": EXAMPLE, "mend": mend}) from None  # type: ignore[arg-type]
+            raise refusal("must be a number of seconds, or a time", mend, EXAMPLE) from None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise PydanticKnownError("float_type")
     if isinstance(value, float) and not math.isfinite(value) or abs(value) > 2**1000:
