@@ -30,8 +30,14 @@ _NO_RESULT = frozenset(
 _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
 _LATER_IN_JOBS = (
-    *STEP_OPTIONS, *OWN_SAMPLES, "memory_format", "batch", "evaluation_batch_size", "warm_up", "drop_last",
-)  # fmt: skip
+    *STEP_OPTIONS,
+    *OWN_SAMPLES,
+    "memory_format",
+    "batch",
+    "evaluation_batch_size",
+    "warm_up",
+    "drop_last",
+)
 """Keys of jobs that were none when the first runs were made."""
 
 

@@ -187,9 +187,10 @@ def _check_plain(value: Any) -> None:
                 rule = (
                     f"the values of a choice are taken as they are, and one of them holds {inner}, which is not drawn"
                 )
+                case = f"{{{key}: {list(ends)}, when: {{optimizer.name: SGD}}}}"
                 mend = (
                     "vary the parts by themselves: `optimizer.name: {choice: [SGD, Adam]}`, and "
-                    f"`optimizer.arguments.lr: {{cases: [{{{key}: {list(ends)}, when: {{optimizer.name: SGD}}}}, ...]}}`"
+                    f"`optimizer.arguments.lr: {{cases: [{case}, ...]}}`"
                 )
                 raise refusal(rule, mend)
     for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():

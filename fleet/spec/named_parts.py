@@ -155,18 +155,31 @@ DEFAULT_LOSS = "cross_entropy"
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _ENTROPIES = frozenset({"cross_entropy", "nll_loss"})
 _BY_ELEMENT = _BROADCASTING | {
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss", "soft_margin_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "poisson_nll_loss",
+    "soft_margin_loss",
     "hinge_embedding_loss",
-}  # fmt: skip
+}
 _BY_SAMPLE = frozenset({"multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss"})
 _CLASSES = {
-    "MSELoss": "mse_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss",
-    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "BCELoss": "binary_cross_entropy",
-    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits", "KLDivLoss": "kl_div",
-    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
-    "HingeEmbeddingLoss": "hinge_embedding_loss", "MultiMarginLoss": "multi_margin_loss",
-    "MultiLabelMarginLoss": "multilabel_margin_loss", "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
-}  # fmt: skip
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "KLDivLoss": "kl_div",
+    "PoissonNLLLoss": "poisson_nll_loss",
+    "SoftMarginLoss": "soft_margin_loss",
+    "HingeEmbeddingLoss": "hinge_embedding_loss",
+    "MultiMarginLoss": "multi_margin_loss",
+    "MultiLabelMarginLoss": "multilabel_margin_loss",
+    "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
+}
 """torch's classes of losses, and the functions that they call."""
 _TENSORS = frozenset({"weight", "pos_weight"})
 _MOST_CLASSES = 64
@@ -235,8 +248,10 @@ class JobLoss:
             whole, weight = _number(self._job, function(outputs, targets, **self._given))
             if weight or _number(self._job, function(outputs, targets, **self._given))[0] != whole:
                 return
-            rows = [_number(self._job, function(outputs[i : i + 1], targets[i : i + 1], **self._given))[0]
-                    for i in range(len(targets))]  # fmt: skip
+            rows = [
+                _number(self._job, function(outputs[i : i + 1], targets[i : i + 1], **self._given))[0]
+                for i in range(len(targets))
+            ]
         except Exception:  # a person's loss may refuse such a batch; what it does with real ones is told by the run
             return
         check_additive(self._job, whole, [(loss, 1) for loss in rows], why)

@@ -28,8 +28,15 @@ from trainers.task.task import Batch, Sums, metric_objects, states_of
 from trainers.task.unfit_task import UnfitTask
 
 _AS_WRITTEN = (
-    "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
-)  # fmt: skip
+    "before_step",
+    "after_step",
+    "state",
+    "load_state",
+    "optimizers",
+    "schedulers",
+    "collate",
+    "largest_sample",
+)
 """Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss", "multi_margin_loss"), "multiclass"),

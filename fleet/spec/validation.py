@@ -48,7 +48,6 @@ _MENDS = {
     "int_type": "write a whole number, without quotes or unit",
     "greater_than": "give a value above it",
     "finite_number": "leave the key out, or give a large number",
-    "not_finite": "leave the argument out, or give a large number",
     "invalid-json-value": "write it as a plain value",
 }
 _BOUNDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
@@ -243,8 +242,17 @@ _RANGES = {"normal": "uniform", "log_normal": "log_uniform", "lognormal": "log_u
 """Distributions without ends -> the one that a search draws from instead."""
 _IN_RUN = ("policy", "resources", "checkpoints", "determinism")
 _OF_JOBS = (
-    "model", "task", "optimizer", "schedule", "loss", "metrics", "batch_size", "virtual_workers", "stop", "autocast",
-)  # fmt: skip
+    "model",
+    "task",
+    "optimizer",
+    "schedule",
+    "loss",
+    "metrics",
+    "batch_size",
+    "virtual_workers",
+    "stop",
+    "autocast",
+)
 _SHOWN = 40
 """Characters of a value."""
 

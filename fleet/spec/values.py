@@ -53,7 +53,9 @@ def refusal(rule: str, mend: str = "", suggestion: str | None = None) -> Pydanti
 def _finite(value: Any) -> Any:
     """NaN and infinity have no JSON, and NaN is not even equal to itself."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise refusal(f"holds {repr(value)}, which is not a finite number")
+        raise refusal(
+            f"holds {value!r}, which is not a finite number", "leave the argument out, or give a large number"
+        )
     for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
         _finite(child)
     return value
