@@ -44,7 +44,7 @@ from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
 from fleet.session.lanes import LaneBook, ring_plan
 from fleet.spec import EnsembleSpec
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.workers.runtime import DataFacts, Runtime
 from preprocess import SampleLayout
 

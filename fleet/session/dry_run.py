@@ -30,8 +30,8 @@ from fleet.session.search.foretold import described_search, with_first_trials
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.own_part import part_in_words
 from fleet.spec.semantics import schedule_notes
+from fleet.spec.subsets import part_in_words
 from preprocess import shared_memory_available
 
 

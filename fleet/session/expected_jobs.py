@@ -25,7 +25,7 @@ from fleet.session.lending_checks import lending_of
 from fleet.session.mixed_kinds import mixes_kinds
 from fleet.simulator.traces.spec_trace import KnownJob
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.workers.runtime import Runtime
 
 

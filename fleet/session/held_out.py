@@ -11,10 +11,10 @@ from torch import Tensor
 
 from fleet.models.errors import HarvestError
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.corner_jobs import has_folds
-from fleet.spec.data_keys import data_key
-from fleet.spec.own_part import part_of
+from fleet.spec.job import data_key
 from fleet.spec.problem import nearest
+from fleet.spec.subsets import part_of
+from fleet.spec.trials import has_folds
 from fleet.workers.datasets import dataset_specs
 from preprocess import HELD_OUT, Dataset
 from preprocess.files.modules import at_home

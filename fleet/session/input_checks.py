@@ -19,9 +19,9 @@ from fleet.session.metric_trial import BatchTrials
 from fleet.session.mixed_kinds import mixes_kinds
 from fleet.session.priced_devices import prices_of
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
-from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order
-from fleet.spec.search_checks import most_workers
+from fleet.spec.subsets import part_problems
+from fleet.spec.trials import most_workers
 from fleet.workers.known_sizes import KnownSizes
 from fleet.workers.runtime import Runtime
 from trainers.device.device_room import share_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fleet.coordination.open_lanes import StreamPlace
 from fleet.session.search.widest import largest_trial_batch, trials_at_once
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.workers.kept_samples import divides
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime

@@ -8,9 +8,9 @@ import torch
 
 from fleet.profiling.measure import made_up_batch
 from fleet.spec import Job, Problem
-from fleet.spec.corner_jobs import corner_jobs
-from fleet.spec.data_keys import data_key
-from fleet.spec.problem import ABSENT, Path
+from fleet.spec.job import data_key
+from fleet.spec.problem import ABSENT, KeyPath
+from fleet.spec.trials import corner_jobs
 from fleet.workers.runtime import Runtime
 from preprocess import SampleLayout
 from trainers.repeatable.no_exit import no_exit
@@ -33,7 +33,7 @@ def last_batch_problems(runtime: Runtime) -> Iterator[Problem]:
             return
     for position, job in enumerate(runtime.spec.jobs):
         if refused := _refused(runtime, job):
-            path: Path = ("jobs", position, "batch_size")
+            path: KeyPath = ("jobs", position, "batch_size")
             yield origins.problem(path, job.batch_size, refused, mend=_mend("the job"))
 
 

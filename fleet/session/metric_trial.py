@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from fleet.spec import Job, Problem, ReferenceProblem, SpecTask
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.spec.job_checks import kept_random_state
-from fleet.spec.losses import JobLoss
-from fleet.spec.problem import Path
+from fleet.spec.named_parts import JobLoss
+from fleet.spec.problem import KeyPath
 from fleet.workers.packed_samples import collated
 from fleet.workers.runtime import Runtime
 from preprocess import HELD_OUT, TRAIN, Dataset
@@ -126,7 +126,7 @@ class BatchTrials:
                 yield at, value, f"metric {name}: {found[0]}", found[1]
 
 
-_Fault = tuple[Path, Any, str, str]
+_Fault = tuple[KeyPath, Any, str, str]
 """Where in a job, the value, the rule, the mend."""
 _TOLD = {"model", "task", "loss", "metrics", "evaluation_batch_size", "accumulate", "batch"}
 """Keys of a job by which it is another kind."""

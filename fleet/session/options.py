@@ -10,7 +10,7 @@ from fleet.journal.ensemble_file import EnsembleFile
 from fleet.machine.horovod import check_horovod
 from fleet.models.recorded_spec import check_trusted
 from fleet.spec import EnsembleSpec, load
-from fleet.spec.profile_files import part_name
+from fleet.spec.sections import part_name
 
 REDUCTIONS = ("device", "mpi", "horovod")
 

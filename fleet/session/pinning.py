@@ -12,7 +12,7 @@ from contextlib import suppress
 from fleet.machine.launch.launched import launched_by_us
 from fleet.session.options import RunOptions
 from fleet.spec import EnsembleSpec, SpecError
-from fleet.spec.loading import LARGEST_FILE
+from fleet.spec.ensemble import LARGEST_FILE
 from preprocess.files.reading import read_bytes
 
 

@@ -27,7 +27,7 @@ from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
-from fleet.spec.places import check_places
+from fleet.spec.semantics import check_places
 from fleet.workers.datasets import facts_of, open_datasets
 from fleet.workers.runtime import Runtime
 from preprocess.files.modules import at_home

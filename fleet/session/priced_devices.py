@@ -8,7 +8,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.scheduling.model.prices import Course, Prices
 from fleet.session.bad_input import BadInput
 from fleet.spec import EnsembleSpec
-from fleet.spec.prices import ANY
+from fleet.spec.resources import ANY
 
 
 def prices_of(spec: EnsembleSpec, cluster: ClusterMap) -> Prices | None:

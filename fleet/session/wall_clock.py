@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleet.journal.events import Session
 from fleet.journal.journal import read_journal
-from fleet.spec.moments import unix_seconds
+from fleet.spec.values import unix_seconds
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fleet.spec import EnsembleSpec, Job, Source
-from fleet.spec.corner_jobs import corner_jobs, has_folds
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
+from fleet.spec.trials import corner_jobs, has_folds
 from fleet.workers.packed_data import PackedData
 from fleet.workers.runtime import DataFacts
 from fleet.workers.task_data import held_out_data, training_data

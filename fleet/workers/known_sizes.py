@@ -10,7 +10,7 @@ from torch import nn
 
 from fleet.profiling.sizing import KnownOperators, Size, size_of
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.workers.runtime import Runtime
 from trainers.repeatable.no_exit import no_exit
 from trainers.task.parts import rules_of

@@ -16,8 +16,8 @@ import torch
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, SampleSkipped, SkipSamples
-from fleet.spec.data_keys import data_key
-from fleet.spec.own_part import part_of
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_of
 from fleet.workers.like_preprocessors import like_preprocessors
 from fleet.workers.missing_samples import MakeSubstitute
 from fleet.workers.rank import Rank

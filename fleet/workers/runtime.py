@@ -13,14 +13,13 @@ from pydantic import TypeAdapter
 
 from fleet.coordination.protocol import SetBatch
 from fleet.spec import EnsembleSpec, Job, SpecTask
-from fleet.spec.corner_jobs import has_folds
-from fleet.spec.data_keys import data_key
 from fleet.spec.directions import directions
-from fleet.spec.dropping import drops_last
 from fleet.spec.inputs import InputPreparation
-from fleet.spec.key_rules import STEP_OPTIONS
+from fleet.spec.job import STEP_OPTIONS, data_key
 from fleet.spec.metrics import Direction
-from fleet.spec.own_part import part_of
+from fleet.spec.run_length import drops_last
+from fleet.spec.subsets import part_of
+from fleet.spec.trials import has_folds
 from fleet.workers.feed import Reading
 from preprocess import MemberOrder, SampleLayout
 from preprocess.samples.block_order import BlockOrder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.machine.raised_in import raised_in
-from fleet.spec.data_keys import is_own
+from fleet.spec.job import is_own
 from preprocess import SampleError
 
 

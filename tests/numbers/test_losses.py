@@ -15,7 +15,7 @@ from torch.nn import functional
 from benchmarks.numbered.losses import differing, gradient_bars, run_bars, script_bars
 from benchmarks.numbered.uneven_tasks import BATCH, IGNORED, Uneven, collate, samples
 from fleet.spec import Job
-from fleet.spec.losses import JobLoss
+from fleet.spec.named_parts import JobLoss
 from trainers import Diverged, Group, Trainer
 from trainers.state import checkpoint
 from trainers.task.loss import nothing_of

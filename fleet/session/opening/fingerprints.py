@@ -13,8 +13,8 @@ from fleet.models.recorded_spec import references_in
 from fleet.report.wording import plural
 from fleet.session.bad_input import BadInput
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.code_digest import code_changes, code_of
-from fleet.spec.data_keys import data_key
+from fleet.spec.digest import code_changes, code_of
+from fleet.spec.job import data_key
 from preprocess import Dataset
 from preprocess.making.fingerprints import data_changes, fingerprint, is_whole, unproved_changes
 from preprocess.sources.file_fingerprints import file_changes, fingerprint_files
@@ -50,7 +50,7 @@ class Fingerprints:
 
     Attributes:
         data: by data key, see `preprocess.making.fingerprints`.
-        code: by `module:Name`, see `fleet.spec.code_digest`.
+        code: by `module:Name`, see `fleet.spec.digest`.
         epochs: by job, those that were trained.
     """
 

@@ -19,8 +19,8 @@ from fleet.session.options import RunOptions
 from fleet.session.recorded_choices import with_known_batches, with_known_rule
 from fleet.session.search.trials import first_trial
 from fleet.spec import EnsembleSpec, Job, importable
-from fleet.spec.origins import Origins
-from fleet.spec.places import check_places, with_found_files
+from fleet.spec.document import Origins
+from fleet.spec.semantics import check_places, with_found_files
 
 
 def whole_spec(options: RunOptions, ranks: int = 0) -> EnsembleSpec:

@@ -11,7 +11,7 @@ from typing import Any
 from fleet.models.errors import HarvestError
 from fleet.session.held_out import HeldOut, check_shared, held_out_of
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.spec.problem import nearest
 from fleet.workers.datasets import dataset_specs
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec

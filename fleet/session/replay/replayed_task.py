@@ -15,9 +15,9 @@ from torch.utils.data import Subset
 
 from fleet.session.replay.recorded_job import ReplayedJob
 from fleet.spec import SpecTask, importable
-from fleet.spec.corner_jobs import has_folds
-from fleet.spec.data_keys import data_key
-from fleet.spec.own_part import part_of
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_of
+from fleet.spec.trials import has_folds
 from fleet.workers.datasets import dataset_specs
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.files.modules import standing_in

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.search import Copy, Decision
-from fleet.spec.changeable_keys import OPTIMIZER
+from fleet.spec.search import OPTIMIZER
 from trainers import CheckpointError
 from trainers.state.inherited import inherit
 from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back

@@ -24,8 +24,8 @@ from fleet.session.search.trial_jobs import TrialJobs
 from fleet.session.search.twins import Twins
 from fleet.session.search.values import Values
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.share_ahead import share_of
-from fleet.spec.trial import trial_name
+from fleet.spec.expansion import trial_name
+from fleet.spec.search import share_of
 
 Admit = Callable[[Job], str]
 """Makes a job part of the run; returns why it cannot be, "" if it is."""

@@ -25,7 +25,7 @@ class TrialJobs:
         """The job of a trial, whose values are always the same.
 
         Raises:
-            ValueError, SpecError: see `fleet.spec.trial_job`.
+            ValueError, SpecError: see `fleet.spec.trials`.
         """
         if trial not in self._made:
             self._made[trial] = trial_job(self._spec, trial, values)

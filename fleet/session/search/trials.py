@@ -22,7 +22,7 @@ from fleet.session.search.steering import Steering
 from fleet.session.search.trial_jobs import TrialJobs
 from fleet.session.search.values import JournalValues, Values
 from fleet.spec import EnsembleSpec, Job, SpecError, check, trial_job
-from fleet.spec.trial import trial_name
+from fleet.spec.expansion import trial_name
 from fleet.workers.rank import Rank
 from trainers import latest_good
 

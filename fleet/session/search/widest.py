@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleet.spec import EnsembleSpec
-from fleet.spec.corner_jobs import corner_jobs
-from fleet.spec.share_ahead import share_of
+from fleet.spec.search import share_of
+from fleet.spec.trials import corner_jobs
 from fleet.spec.values import MOST_JOBS
 
 

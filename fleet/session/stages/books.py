@@ -26,7 +26,7 @@ from fleet.session.stages.output import Output
 from fleet.session.wall_clock import WallClock
 from fleet.session.wire import Wire
 from fleet.spec import Job
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 

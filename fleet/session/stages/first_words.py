@@ -24,10 +24,10 @@ from fleet.session.priced_devices import prices_of
 from fleet.session.stages.books import Books
 from fleet.session.stages.ready import Ready
 from fleet.spec import Job, spec_hash
-from fleet.spec.data_keys import data_key
 from fleet.spec.directions import compared_by, told_directions
-from fleet.spec.own_part import part_in_words
+from fleet.spec.job import data_key
 from fleet.spec.semantics import schedule_notes
+from fleet.spec.subsets import part_in_words
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 

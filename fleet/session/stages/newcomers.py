@@ -25,11 +25,11 @@ from fleet.session.stages.first_words import write_job
 from fleet.session.stages.guessing import guess
 from fleet.session.stages.opened import Opened
 from fleet.spec import Job
-from fleet.spec.code_digest import code_of
-from fleet.spec.corner_jobs import has_folds
-from fleet.spec.data_keys import data_key
+from fleet.spec.digest import code_of
 from fleet.spec.directions import direction_problems
-from fleet.spec.own_part import part_problems
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_problems
+from fleet.spec.trials import has_folds
 from fleet.workers.runtime import Runtime
 
 SECONDS_BETWEEN_LOOKS = 1.0

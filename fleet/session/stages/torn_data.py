@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from fleet.coordination.errors import FailedJobsError, TornDataError
 from fleet.journal import events
 from fleet.session.stages.opened import Opened
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
 from preprocess import CorruptLimitError
 
 

@@ -1,4 +1,4 @@
-"""A job's own part of its data set's training samples, and whether there can be such a part."""
+"""The part of a data set's training samples that a job trains on, and whether there can be such a part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet.spec.job import OWN_SAMPLES, Job
-from fleet.spec.problem import Path, Problem
+from fleet.spec.problem import KeyPath, Problem
 from preprocess.samples.part import Bag, Fold, Part
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def part_problems(spec: EnsembleSpec, position: int, length: int | None) -> Iter
         yield from _size_problems(spec, job, base, length)
 
 
-def _size_problems(spec: EnsembleSpec, job: Job, base: Path, length: int) -> Iterator[Problem]:
+def _size_problems(spec: EnsembleSpec, job: Job, base: KeyPath, length: int) -> Iterator[Problem]:
     subset, samples = job.subset, length
     if isinstance(subset, int):
         samples = subset
