@@ -13,7 +13,7 @@ from benchmarks.searched.deciders import AsResultsCome, Decider, InVirtualTime
 from benchmarks.searched.devices import Devices, Outcome
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
 from fleet.search.halving import Halving, SynchronousHalving
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 
 SEEDS = 20
 TRIALS = 200

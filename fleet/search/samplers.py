@@ -14,9 +14,8 @@ from fleet.search.decisions import Record
 from fleet.search.optuna_samplers import Nsga2, OptunaModel
 from fleet.search.space import answers_of, parameters, seed_at_path, values_of
 from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
-from fleet.spec.calls import Misfit, misfits, refused
-from fleet.spec.conditions import Enumerated, drawn, set_paths
-from fleet.spec.distributions import Distribution, fraction
+from fleet.spec.distributions import Distribution, Enumerated, drawn, fraction, set_paths
+from fleet.spec.references import Misfit, misfits, refused
 
 
 class Sampler(Protocol):

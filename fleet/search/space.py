@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleet.spec import SearchSpec
-from fleet.spec.conditions import applies, as_written, in_order, set_paths
-from fleet.spec.corners import conditional
-from fleet.spec.distributions import Distribution, log_integer, place_of
+from fleet.spec.distributions import (
+    Distribution,
+    applies,
+    as_written,
+    conditional,
+    in_order,
+    log_integer,
+    place_of,
+    set_paths,
+)
 from fleet.spec.problem import nearest
 
 

@@ -22,7 +22,7 @@ from fleet.report.metrics_file import MetricsFile
 from fleet.report.scan import NAME, JournalScan, write_snapshot
 from fleet.report.standing import Look
 from fleet.report.tracking import EventFile
-from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.workers.watchdog import stuck_ranks
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import LaidByOthers
 from tests.report.conftest import SimulatedRun
