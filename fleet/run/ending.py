@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.journal.directory import RunDirectoryError
-from fleet.journal.profile import ProfileError
+from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.known_rates import KnownRates
 from fleet.run.ranks.runtime import Rehearsal, Runtime

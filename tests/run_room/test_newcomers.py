@@ -11,7 +11,7 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_TRAINER, AddJob
-from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.run_requests import AddedJobs
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.newcomers import TRAINED, Newcomers

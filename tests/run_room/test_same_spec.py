@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
+from fleet.journal.run_requests import AddedJobs
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Rehearsal, Runtime
 from fleet.run.same_spec import keep_to_spec

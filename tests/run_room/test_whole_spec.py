@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.run_requests import AddedJobs
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import ProfileOrder, RunOptions

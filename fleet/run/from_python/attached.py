@@ -8,10 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleet.journal.directory import no_run
 from fleet.journal.lock import NAME, LockWatch
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import BOUNDS, SearchWishes
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import BOUNDS, SearchWishes, StopWishes
 from fleet.report.status.as_json import as_json
 from fleet.report.status.looking import Look
 from fleet.run.from_python.process import Process

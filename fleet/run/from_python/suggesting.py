@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.journal import read_journal
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchWishes
+from fleet.journal.whole_files import EnsembleFile
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.recorded_spec import check_trusted
 from fleet.run.program_errors import RunError

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fleet
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
 from fleet.run.harvest.network import TrainedNetwork

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fleet.journal.directory import no_run
 from fleet.journal.events import Decided, Event
 from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchWishes
 from fleet.report.history import RunHistory, build_history
 from fleet.run.program_errors import RunError
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.journal import events
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.run.measuring.profiler import MeasurementResult, Profiler
 from fleet.scheduling.model.rates import RateCurve

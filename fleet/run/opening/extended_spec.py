@@ -10,7 +10,7 @@ from fleet.coordination.bookkeeper import BookChanges
 from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
 from fleet.journal import events
-from fleet.journal.extensions import Extension, read_extensions
+from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError

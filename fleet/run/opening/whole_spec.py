@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.errors import storage
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
+from fleet.journal.run_requests import AddedJobs
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import StopWishes
 from fleet.run.search.searching import Searching
 
 

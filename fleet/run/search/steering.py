@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.journal import events
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchWishes
 from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.run.search.recorded import Recorded, own_trial_change
 from fleet.search.sampling.given import check_one_metric, check_values

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import standing
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Dropped
 from fleet.journal.journal import read_journal
-from fleet.journal.search_wishes import SearchWishes
+from fleet.journal.run_requests import AddedJobs, SearchWishes
 from fleet.run.ranks.rank import Rank
 from fleet.run.search.ahead import Files
 from fleet.run.search.costs import costs_of

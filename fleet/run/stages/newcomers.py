@@ -11,7 +11,7 @@ from pathlib import Path
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs, JobMapping
+from fleet.journal.run_requests import AddedJobs, JobMapping
 from fleet.profiling.sizing import Size
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import minimum_problem, rooms_of, service_problem

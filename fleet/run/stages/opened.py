@@ -7,8 +7,8 @@ from typing import Any
 
 from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
-from fleet.journal.ensemble_file import EnsembleFile
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import StopWishes
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
 from fleet.run.search.halted import Halted

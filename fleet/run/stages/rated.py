@@ -12,7 +12,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, RatesByJob, executors_of
 from fleet.run.measuring.batch_ends import BatchEnds

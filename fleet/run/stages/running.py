@@ -20,7 +20,7 @@ from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing, ReadEnergy
 from fleet.journal import events
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import StopWishes
 from fleet.journal.work_note import Death, take_deaths
 from fleet.report.status.snapshot import Snapshots
 from fleet.run.devices_to_plan import devices_to_plan

@@ -18,10 +18,10 @@ from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import MESSAGES
 from fleet.coordination.run_summary import run_summary
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.journal import Journal, read_journal
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
 from fleet.report.page import render

@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 
 import fleet
-from fleet.journal.search_wishes import SearchWishes
+from fleet.journal.run_requests import SearchWishes
 from fleet.run.search.recorded import recorded
 from fleet.spec import load
 from tests.journals import as_events

@@ -10,12 +10,10 @@ from typing import Any
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.directory import RunDirectory
-from fleet.journal.ensemble_file import EnsembleFile
-from fleet.journal.extensions import read_extensions
+from fleet.journal.directory import RunDirectory, no_run
 from fleet.journal.journal import identity_of, read_journal
-from fleet.journal.near_runs import no_run
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile, read_extensions
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
 from fleet.run.harvest.errors import HarvestError
