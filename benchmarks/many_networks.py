@@ -11,11 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.event_lines import end_of, epoch_of
+from fleet.coordination.coordinator import end_of, epoch_of
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded
 from fleet.journal import events
 from fleet.journal.journal import Journal

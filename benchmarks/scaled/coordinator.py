@@ -22,20 +22,15 @@ from typing import Any, cast
 import psutil
 
 from benchmarks.scaled.played_ranks import EPOCHS, PER_NODE, PlayedRanks, cluster_of, written
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
+from fleet.coordination.executor import Outside
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
+from fleet.coordination.live_state import Bookkeeper, Ledger, recall
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.open_lanes import OpenLanes
-from fleet.coordination.outside import Outside
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
+from fleet.coordination.worker_channel import Crew
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.signals import StopFlag
 from fleet.run.lanes import LaneBook, ring_plan

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
 from fleet.coordination.protocol import SetBatch
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import batch_set

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleet.coordination.errors import CannotGoOnError
-from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
+from fleet.coordination.failures import CannotGoOnError, RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.journal.directory import RunDirectoryError
 from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError

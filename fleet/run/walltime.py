@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.bookkeeper import BookChanges
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import BookChanges, Ledger
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import find_allocation

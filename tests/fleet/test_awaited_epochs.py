@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
+from fleet.coordination.open_lanes import AwaitedEpochs
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleet.coordination.batch_wishes import BatchWishes
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coordinator import BatchWishes
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState

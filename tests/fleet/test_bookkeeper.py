@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import BookChanges, Bookkeeper, recall
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import BookChanges, Bookkeeper, Ledger, recall
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState

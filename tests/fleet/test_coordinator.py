@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.agenda import Agenda
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.coordinator import Agenda, Coordinator
+from fleet.coordination.executor import Event, GroupEnded, Outside, Start, Started, StopReason
+from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.coordination.protocol import AtStep
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState

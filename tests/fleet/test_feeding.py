@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coordinator import Feeding
 from fleet.coordination.executor import Start
-from fleet.coordination.feeding import Feeding
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.lent_trainers import LentTrainers
-from fleet.coordination.seen_jobs import fed_by
+from fleet.coordination.job_table import fed_by
+from fleet.coordination.live_state import Bookkeeper, Ledger, LentTrainers
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster

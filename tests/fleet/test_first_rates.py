@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Outside, Start, Started, StopReason
 from fleet.coordination.first_rates import PATIENCE_SECONDS, FirstRates
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger, recall
 from fleet.coordination.protocol import EpochEnded, StepsTimed
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState

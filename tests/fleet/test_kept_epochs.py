@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.open_lanes import OpenLanes, StreamPlace
+from fleet.coordination.live_state import Ledger
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, OpenLanes, StreamPlace
 from fleet.coordination.protocol import StreamAwaited
+from fleet.coordination.worker_channel import Crew
 from fleet.machine.cluster_map import ClusterMap, Place
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
 from tests.fleet.test_awaited_epochs import books

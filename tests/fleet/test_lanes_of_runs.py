@@ -6,12 +6,10 @@ import math
 from collections import deque
 from typing import ClassVar
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Outside, Start, Started, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from fleet.coordination.bookkeeper import BookChanges, recall
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import BookChanges, Ledger, recall
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

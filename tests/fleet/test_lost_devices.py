@@ -8,14 +8,12 @@ from itertools import count
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Outside, RanksGone, Start, Started, StopReason
+from fleet.coordination.failures import RanksLost
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.lost_ranks import RanksLost
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState

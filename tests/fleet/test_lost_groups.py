@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Outside, RanksGone, Start, Started, StopReason
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

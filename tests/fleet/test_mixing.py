@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.run.mixed_kinds import mixes_kinds, stays_on_one
 from fleet.run.ranks.runtime import Runtime

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Measured, StopReason
+from fleet.coordination.first_rates import NewcomerRates
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.newcomer_rates import NewcomerRates
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.open_lanes import OpenLanes, StreamPlace
+from fleet.coordination.live_state import Ledger
+from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
 from fleet.coordination.protocol import OpenLane
+from fleet.coordination.worker_channel import Crew
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath

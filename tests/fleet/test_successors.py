@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start
+from fleet.coordination.executor import Event, GroupEnded, Outside, Start
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.coordination.protocol import EpochEnded, Formed, Left, StartGroup, StopGroup
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState

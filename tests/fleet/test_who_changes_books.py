@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
 
 FLEET = Path(__file__).resolve().parents[2] / "fleet"
 THEIR_OWN = {"bookkeeper.py", "ledger.py", "run_account.py"}

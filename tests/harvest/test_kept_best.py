@@ -16,11 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import standing
+from fleet.coordination.job_checkpoints import record_checkpoint, settle_best, standing, told_bests
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.kept_best import record_checkpoint, settle_best, told_bests
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.metric_order import MetricOrder
@@ -103,7 +101,7 @@ class DrawnRun:
         try:
             found = standing(self.saving.folder, Stop(len(self.history)), ByMetric(METRIC, "higher"))
             journal.write(events.Session())
-            settle_best(books, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
+            settle_best(books.record, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
             self._train(books, found.epoch, lag)
         finally:
             journal.close()
@@ -115,7 +113,7 @@ class DrawnRun:
             if self.saving.is_due(values) or epoch == len(self.history):
                 written.append(save(JOB, cast(Any, Trained(self.history, epoch)), self.saving))
             while len(written) > lag or (written and epoch == len(self.history)):
-                record_checkpoint(books, written.popleft())
+                record_checkpoint(books.record, written.popleft())
 
     def told(self) -> Best | None:
         return told_bests(read_journal(self.journal)).get(JOB)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal, as_json
 from fleet.run.measuring.batch_ends import BatchEnds

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
 from fleet.run.chosen_batches import Batches

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

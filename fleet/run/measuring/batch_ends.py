@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.run.measuring.plan import Measurement
 from fleet.run.measuring.profiler import MeasurementResult, Profiler

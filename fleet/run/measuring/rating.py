@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.journal.whole_files import RateProfile
 from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import BookChanges
-from fleet.coordination.errors import storage
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.failures import storage
+from fleet.coordination.live_state import BookChanges, Ledger
 from fleet.journal import events
 from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_error import tell

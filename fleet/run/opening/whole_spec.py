@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.errors import storage
+from fleet.coordination.failures import storage
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
 from fleet.journal.run_requests import AddedJobs

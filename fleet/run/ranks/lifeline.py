@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 
 _GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
 

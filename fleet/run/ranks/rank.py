@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from fleet.coordination.lost_ranks import abort_because
+from fleet.coordination.failures import abort_because
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, MakeRing, StopRequested
 from fleet.journal.directory import RunDirectory

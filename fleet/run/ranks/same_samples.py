@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.run.ranks.datasets import dataset_specs
 from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.runtime import Runtime

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from fleet.coordination.lost_ranks import abort
+from fleet.coordination.failures import abort
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead

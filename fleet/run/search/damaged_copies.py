@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.run.search.ahead import Files
 from fleet.run.search.inheriting import Inheriting

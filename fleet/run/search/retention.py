@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.run.search.ahead import Files
 from fleet.search import Search

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fleet.coordination.bookkeeper import BookChanges, Bookkeeper
-from fleet.coordination.checkpointed import Standing
-from fleet.coordination.event_lines import dropped_by
+from fleet.coordination.coordinator import dropped_by
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.live_state import BookChanges, Bookkeeper
 from fleet.journal import events
 from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.journal.run_requests import OwnTrial, SearchWishes
 from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import standing
+from fleet.coordination.job_checkpoints import standing
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Dropped
 from fleet.journal.journal import read_journal

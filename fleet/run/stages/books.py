@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall
-from fleet.coordination.checkpointed import Standing, standing
+from fleet.coordination.job_checkpoints import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Bookkeeper, Ledger, recall
 from fleet.journal import events
 from fleet.journal.journal import read_journal
 from fleet.machine.cluster_map import ClusterMap

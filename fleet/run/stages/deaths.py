@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import MOST_LOSSES, costs_too_many
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.work_note import take_deaths

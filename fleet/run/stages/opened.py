@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fleet.coordination.halting import heed
-from fleet.coordination.run_summary import run_summary
+from fleet.coordination.coordinator import heed
+from fleet.coordination.live_state import run_summary
 from fleet.journal.run_requests import StopWishes
 from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.walltime_of_allocation import find_allocation

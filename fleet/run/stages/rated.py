@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.errors import SilentGroupError
+from fleet.coordination.failures import SilentGroupError
+from fleet.coordination.live_state import Bookkeeper
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.whole_files import RateProfile

@@ -7,18 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
-from fleet.coordination.kept_best import settle_best
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.live_executor import LiveExecutor
-from fleet.coordination.open_lanes import OpenLanes
-from fleet.coordination.outside import Outside
+from fleet.coordination.executor import Outside
+from fleet.coordination.job_checkpoints import Standing, settle_best
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
+from fleet.coordination.worker_channel import Crew
 from fleet.journal import events
 from fleet.journal.run_requests import StopWishes
 from fleet.journal.work_note import Death, take_deaths
@@ -117,7 +112,7 @@ class Running(Outside):
     def stands(self, job: str) -> Standing:
         rank, found = self.opened.rank, stands(self.opened.rank, job)
         if rank.runtime.keeps_best:
-            settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
+            settle_best(self.opened.books.keeper.record, rank.directory.checkpoints(job), job, found)
         return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:

@@ -12,11 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from fleet.coordination.bookkeeper import recall
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import Ledger, recall, run_summary
 from fleet.coordination.protocol import MESSAGES
-from fleet.coordination.run_summary import run_summary
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal, read_journal

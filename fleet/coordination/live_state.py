@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from operator import itemgetter
-from typing import Any
+from typing import Any, ParamSpec
 
-from fleet.coordination.checkpointed import Standing
-from fleet.coordination.job_book import JobBook
-from fleet.coordination.job_record import JobRecord
-from fleet.coordination.lost_devices import stranded
-from fleet.coordination.promise import LEAST_LATENESS, Promise
-from fleet.coordination.round import FormedRounds, Round
-from fleet.coordination.run_account import RunAccount
-from fleet.coordination.seen_jobs import SeenJobs, fed_by
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
+from fleet.coordination.job_table import JobBook, SeenJobs, StopTime, fed_by
+from fleet.journal import events
+from fleet.journal.events import Best, Energy
+from fleet.journal.journal import Journal
+from fleet.journal.state import EnergyTotals, SampleCounts
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
+from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
-class Ledger(RunAccount):
+class Ledger:
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
 
     Args:
@@ -40,13 +42,28 @@ class Ledger(RunAccount):
         margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
             thought is asked about.
         lending: how many trainers may prepare samples.
+
+    Attributes:
+        sessions: how many began.
+        is_over: whether the last one ended in good order.
+        overhead: seconds that were spent on something else than training, by what it was.
+        samples, energy: all sessions used so much.
+        data_path: what preprocessors can make; None: nobody knows.
+        lent: trainers that prepare samples.
+        bests: job -> its best checkpoint that is kept; None: none is.
     """
 
     def __init__(
         self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0,
         lending: Lending = NONE,
     ) -> None:  # fmt: skip
-        super().__init__(lending)
+        self.sessions, self.is_over = 0, False
+        self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
+        self.samples, self.energy = SampleCounts(), EnergyTotals()
+        self.data_path: DataPath | None = None
+        self.lent = LentTrainers(lending)
+        self.bests: dict[str, Best | None] = {}
+        self._stop_time = StopTime()
         self.cluster = cluster
         self.jobs = JobBook(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
@@ -74,7 +91,13 @@ class Ledger(RunAccount):
     @property
     def stranded(self) -> dict[str, str]:
         """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
-        return stranded(self.unfinished, self.cluster, self.lost_devices) if self.lost_devices else {}
+        if not (self.lost_devices and self.cluster.kinds):
+            return {}
+        left = self.cluster.counts()
+        for device in self.lost_devices:
+            left[self.cluster.kind_of(device)] -= 1
+        pinned = [job for job in self.unfinished if job.state.kind and not job.state.mixed_kinds]
+        return {job.name: job.state.kind for job in pinned if left.get(job.state.kind) == 0}
 
     @property
     def status(self) -> str:
@@ -212,6 +235,43 @@ class Ledger(RunAccount):
     def formed(self, seconds: float) -> None:
         """A group was formed, and its job's state brought there, in so many seconds."""
         self.longest_forming = max(self.longest_forming, seconds)
+
+    def session_began(self) -> None:
+        """One session more goes on with the run."""
+        self.sessions, self.is_over = self.sessions + 1, False
+
+    def charged(self, kind: str, seconds: float) -> None:
+        """The run spent so many seconds on something else than training."""
+        self.overhead[kind] += seconds
+
+    def samples_counted(self, counts: SampleCounts) -> None:
+        """A session read, laid and made so many samples."""
+        self.samples = self.samples.plus(counts.read, counts.laid, counts.made)
+
+    def preprocessors_measured(self, path: DataPath | None) -> None:
+        """It is known how fast preprocessors are; None: nothing was measured."""
+        self.data_path = path or self.data_path
+
+    def energy_read(self, told: Energy) -> None:
+        """Hosts used energy since they were last read."""
+        self.energy = self.energy.plus(told)
+
+    def best_kept(self, job: str, best: Best | None) -> None:
+        """A job's best checkpoint is this one from now on; None: it keeps none."""
+        self.bests[job] = best
+
+    def epoch_took(self, job: str, beside: float) -> None:
+        """A job's epoch took so many seconds beside its steps."""
+        self._stop_time.ended_epoch(job, beside)
+
+    def was_deaf(self, job: str, seconds: float) -> None:
+        """A job heard of no wish for so long in its last epoch."""
+        self._stop_time.deaf[job] = seconds
+
+    def ended(self, overhead: Mapping[str, float]) -> None:
+        """The session ended in good order, with these seconds spent on something else than training."""
+        self.overhead.update(overhead)
+        self.is_over = True
 
     # what happens to a job before it trains
 
@@ -421,3 +481,361 @@ class Ledger(RunAccount):
 
     def _change(self, job: str, **fields: Any) -> None:
         self.jobs[job] = self.jobs[job].changed(**fields)
+
+
+@dataclass
+class LentTrainers:
+    """Mutable, but only by what happened: each method is named after an event.
+
+    Attributes:
+        lending: how many trainers may prepare.
+        counted: how many the last plan counts with.
+    """
+
+    lending: Lending = NONE
+    counted: int = 0
+    _of_job: dict[str, tuple[int, ...]] = field(default_factory=dict)  # who fill the lane that it has read last
+
+    def planned(self, counted: int | None) -> None:
+        """A plan counts with so many; None: with those of before."""
+        self.counted = self.counted if counted is None else counted
+
+    def started(self, job: str, devices: Iterable[int]) -> None:
+        """The trainers of these devices fill the lane that the job reads from now on."""
+        self._of_job.pop(job, None)
+        if lent := tuple(devices):
+            self._of_job[job] = lent
+
+    def reopened(self) -> None:
+        """A session begins: nobody prepares."""
+        self.counted, self._of_job = 0, {}
+
+    @property
+    def times(self) -> float:
+        """How many times what preprocessors make alone comes out with those that are counted."""
+        return self.lending.times(self.counted)
+
+    @property
+    def most_times(self) -> float:
+        """The same with all that may."""
+        return self.lending.times(self.lending.most)
+
+    def devices(self, running: Container[str]) -> frozenset[int]:
+        """Those whose trainers prepare samples for jobs that run."""
+        return frozenset(device for job, lent in self._of_job.items() if job in running for device in lent)
+
+    def readers(self, running: Mapping[str, object], devices: Collection[int]) -> list[str]:
+        """The jobs that run and read a lane which a trainer of these devices fills."""
+        if not self._of_job:
+            return []
+        return [job for job in running if not set(devices).isdisjoint(self._of_job.get(job, ()))]
+
+
+_MOST_ROUNDS = 32
+"""So many are looked at to find out what a policy wanted last."""
+
+
+@dataclass
+class Round:
+    """The time between two allocations.
+
+    Attributes:
+        allocation: of those that train in it; with `others_go_on`, of those that start alone.
+        others_go_on: whoever trains besides goes on where it is.
+    """
+
+    index: int
+    allocation: Mapping[str, tuple[int, ...]]
+    others_go_on: bool
+    start: float
+    end: float | None = None
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return the round as run.json holds it; one that has not ended ends now."""
+        allocation = {job: list(devices) for job, devices in self.allocation.items()}
+        others = {"others_go_on": True} if self.others_go_on else {}
+        return {"allocation": allocation, **others, "start": self.start, "end": now if self.end is None else self.end}
+
+
+@dataclass
+class FormedRounds:
+    """The whole allocations of the last rounds, to tell what a policy wanted last."""
+
+    _last: deque[Mapping[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=_MOST_ROUNDS + 1))
+
+    def planned(self, allocation: Mapping[str, tuple[int, ...]]) -> None:
+        """A round begins, in which these train."""
+        self._last.append(allocation)
+
+    def wanted(self, ahead: Container[str]) -> dict[str, tuple[int, ...]]:
+        """The allocation of the last round that began as the policy wanted it, not only to train something ahead of
+        need. Of very many rounds in a row that began so the first that is looked at stands for it.
+
+        Args:
+            ahead: jobs that train ahead; the allocation is told without them.
+        """
+        first = max(0, len(self._last) - _MOST_ROUNDS)
+        for number in range(len(self._last) - 1, first - 1, -1):
+            found = {job: devices for job, devices in self._last[number].items() if job not in ahead}
+            before = self._last[number - 1] if number else {}
+            if number == first or any(before.get(job) != devices for job, devices in found.items()):
+                return found
+        return {}
+
+
+P = ParamSpec("P")
+
+
+class Bookkeeper:
+    """Writes down what happens in a run, and changes its books accordingly, in one call.
+
+    The books change by the event alone: those of earlier sessions, read again, change them as they did then.
+
+    Args:
+        ledger: the books.
+        journal: its clock is that of the books.
+    """
+
+    def __init__(self, ledger: Ledger, journal: Journal) -> None:
+        self.ledger, self.journal = ledger, journal
+        self._changes = BookChanges(ledger)
+
+    def record(self, event: events.Event) -> None:
+        """Write down an event of the journal, and change the books by it."""
+        if isinstance(event, events.Done):
+            deadline = self.ledger.jobs[event.job].state.deadline
+            event = replace(event, deadline=deadline if deadline < math.inf else None)
+        self._changes.take(self.journal.write(event))
+
+    def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
+        """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
+
+        Who knows of no kinds finds the home kind's.
+
+        Args:
+            curves: by kind; one under "" where all devices are alike.
+        """
+        curve = curves[self.ledger.home(name, curves)]
+        counts = min(self.ledger.jobs[name].limit, self.ledger.cluster.size)
+        fitted = tuple(float(rate) for rate in curve.rates(counts))
+        kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
+        self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
+
+    def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
+        """Write down what became of promised service levels."""
+        for window in windows:
+            self.record(
+                events.ServiceWindow(
+                    job=window.job,
+                    begin=window.begin,
+                    end=window.end,
+                    promised=window.promised,
+                    had=window.had,
+                    broken=window.broken,
+                )
+            )
+
+    def note(self, change: Callable[P, None], *what: P.args, **more: P.kwargs) -> None:
+        """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
+
+        Args:
+            change: a method of the books.
+        """
+        change(*what, **more)
+
+    def announce(self, event: events.Event) -> None:
+        """Tell what passes too often to be kept to those who watch, and to nobody else."""
+        self._changes.take(self.journal.announce(event))
+
+
+def recall(ledger: Ledger, told: Iterable[events.Event]) -> None:
+    """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
+    changes = BookChanges(ledger)
+    for event in told:
+        changes.take(event)
+    ledger.reopened()
+
+
+class BookChanges(events.Observer):
+    """What each event changes in the books; what one says of a job that they do not have is passed over."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def take(self, event: events.Event) -> None:
+        """Change the books by an event."""
+        if not isinstance(event, events.JobEvent) or event.job in self._ledger.jobs:
+            super().take(event)
+
+    # the run
+
+    def on_session(self, event: events.Session) -> None:
+        self._ledger.reopened()
+        self._ledger.session_began()
+
+    def on_planned(self, event: events.Planned) -> None:
+        self._ledger.planned(event.allocation, event.t, event.others_go_on)
+        self._ledger.lent.planned(event.lent)
+
+    def on_round_end(self, event: events.RoundEnded) -> None:
+        self._ledger.round_ended(event.t)
+
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self._ledger.preprocessors_measured(DataPath.of(event.counts, event.of_data, event.of_new))
+
+    def on_lost(self, event: events.RanksLost) -> None:
+        self._ledger.devices_lost(event.devices)
+
+    def on_samples(self, event: events.Samples) -> None:
+        self._ledger.samples_counted(SampleCounts(event.read, event.laid, event.made))
+
+    def on_energy(self, event: events.Energy) -> None:
+        self._ledger.energy_read(event)
+
+    def on_ended(self, event: events.Ended) -> None:
+        self._ledger.round_ended(event.t)
+        self._ledger.ended(event.overhead_seconds)
+
+    # a job before it trains
+
+    def on_profile(self, event: events.Profile) -> None:
+        self._ledger.formed(event.forming)
+
+    def on_rates(self, event: events.Rates) -> None:
+        if event.source != "training":  # those follow from the epochs
+            job, kinds = event.job, event.kinds or {"": event.measured}
+            per_node, limit = self._ledger.cluster.per_node, self._ledger.jobs[job].limit
+            curves = {kind: RateCurve(rates, per_node=per_node(kind), workers=limit) for kind, rates in kinds.items()}
+            self._ledger.rated(job, curves, event.source == "guessed")
+
+    def on_batch_profile(self, event: events.BatchProfile) -> None:
+        self._ledger.rated_with(event.job, event.batch, event.rate)
+
+    def on_executor_profile(self, event: events.ExecutorProfile) -> None:
+        self._ledger.rated_together(event.job, event.executors, event.rate)
+
+    def on_batch(self, event: events.Batch) -> None:
+        if event.epoch is None:
+            self._ledger.batch_fixed(event.job, event.batch)
+        else:
+            self._ledger.batch_changed(event.job, event.batch, event.epoch, event.parts or 1)
+
+    def on_admitted(self, event: events.Admitted) -> None:
+        self._ledger.admitted(event.job, math.inf if event.deadline is None else event.deadline)
+
+    def on_late(self, event: events.Late) -> None:
+        self._ledger.promise_broken(event.job, event.deadline, event.end)
+
+    def on_service_window(self, event: events.ServiceWindow) -> None:
+        self._ledger.service_told(event.job, event.broken)
+
+    def on_pardoned(self, event: events.Pardoned) -> None:
+        self._ledger.pardoned(event.job, event.t)
+
+    def on_rank_cost(self, event: events.RankCost) -> None:
+        self._ledger.cost_ranks(event.job)
+
+    # a job while it trains
+
+    def on_started(self, event: events.Started) -> None:
+        job = event.job
+        self._ledger.goes_on_from(job, event.epoch, event.step, event.t)
+        self._ledger.started(job, event.devices, event.t, event.lane, event.shares, event.kind, event.kept)
+        self._ledger.lent.started(job, event.prepared_by)
+
+    def on_formed(self, event: events.Formed) -> None:
+        self._ledger.charged("reforming", event.seconds * self._ledger.share(event.job))
+        self._ledger.formed(event.seconds)
+
+    def on_timed(self, event: events.Timed) -> None:
+        self._ledger.timed(event.job, event.rate)
+
+    def on_progress(self, event: events.Progress) -> None:
+        self._ledger.progressed(event.job, event.epoch, event.step, event.t)
+
+    def on_slowed(self, event: events.Slowed) -> None:
+        self._ledger.slowed(event.job, event.rate)
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        job, rate = event.job, event.rate or 0.0
+        self._ledger.epoch_ended(job, event.epoch, event.metrics, rate, event.t, event.computed)
+        self._ledger.was_deaf(job, event.deaf)
+        if rate:
+            self._ledger.epoch_took(job, event.seconds - self._ledger.jobs[job].state.epoch / rate)
+
+    def on_checkpoint(self, event: events.Checkpoint) -> None:
+        if event.best is not None:
+            self._ledger.best_kept(event.job, event.best)
+        self._ledger.charged("checkpoint", event.seconds * self._ledger.share(event.job))
+        self._ledger.saved(event.job, event.path, event.seconds)
+
+    def on_best(self, event: events.BestKept) -> None:
+        self._ledger.best_kept(event.job, event.best)
+
+    def on_set_back(self, event: events.SetBack) -> None:
+        self._ledger.goes_on_from(event.job, event.epoch, event.step, event.t)
+
+    # how a job's training ends
+
+    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
+        self._ledger.stopped(event.job, event.epoch, event.step, event.t)
+        if event.why == "lost" and not self._ledger.lost_devices.isdisjoint(event.devices):
+            self._ledger.cost_ranks(event.job)
+
+    on_paused = on_stopped
+
+    def on_halted(self, event: events.Halted) -> None:
+        self._ledger.halted(event.job)
+
+    def on_taken_up(self, event: events.TakenUp) -> None:
+        self._ledger.halted(event.job, False)
+
+    def on_done(self, event: events.Done) -> None:
+        self._ledger.done(event.job, event.epoch, event.metrics, event.checkpoint, event.t, event.deadline)
+
+    def on_failed(self, event: events.Failed) -> None:
+        text = event.traceback or event.error  # a traceback says all; how a process ended, its stack alone does not
+        if event.traceback and event.cost_ranks:
+            text = f"{event.error}\n{event.traceback}"
+        self._ledger.failed(event.job, event.epoch, text, event.t, event.cost_ranks)
+
+    def on_extended(self, event: events.Extended) -> None:
+        job = self._ledger.jobs[event.job]
+        self._ledger.stopped(job.name, job.epoch, job.step, event.t)
+        if job.until is not None:
+            self._ledger.added(self._ledger.jobs[job.name].limited(event.epochs))
+
+    # the trial of a search
+
+    def on_search(self, event: events.Decided) -> None:
+        if event.kind in ("start", "resume"):
+            self._ledger.added(self._ledger.jobs[event.job].limited(event.end))
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        ahead = not (event.sure or event.probable)
+        self._ledger.added(self._ledger.jobs[event.job].limited(event.epoch, ahead=ahead))
+
+    def on_dropped(self, event: events.Dropped) -> None:
+        self._ledger.added(replace(self._ledger.jobs[event.job], checkpoint=None))
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        job = self._ledger.jobs[event.job]
+        self._ledger.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
+
+
+def run_summary(ledger: Ledger, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
+    """The content of run.json, by the books.
+
+    Args:
+        wall: seconds of the run.
+        more: what others know.
+    """
+    return {
+        "status": status,
+        "policy": policy,
+        "wall_seconds": wall,
+        "overhead_seconds": dict(ledger.overhead),
+        "rounds": [round_.to_json(wall) for round_ in ledger.rounds],
+        "jobs": {job.name: job.result() for job in ledger.jobs.values()},
+        **more,
+    }

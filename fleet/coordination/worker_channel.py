@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.failures import RanksLost
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_KEEPER,
