@@ -10,14 +10,14 @@ from time import perf_counter, thread_time
 from typing import Any, Protocol
 
 from fleet.coordination.executor import (
-    Coming,
     Event,
     Executor,
     Following,
     GroupEnded,
     Measured,
-    Outside,
+    PendingStarts,
     RanksGone,
+    RunHooks,
     SetBack,
     Start,
     StopReason,
@@ -26,7 +26,7 @@ from fleet.coordination.failures import RanksLost, SilentGroupError, TooFewDevic
 from fleet.coordination.first_rates import FirstRates, NewcomerRates
 from fleet.coordination.job_checkpoints import record_checkpoint
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.live_state import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
 from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath, demand_of
@@ -58,19 +58,19 @@ class Coordinator:
     """
 
     def __init__(
-        self, policy: Policy, executor: Executor, books: Bookkeeper, outside: Outside, silence: float,
+        self, policy: Policy, executor: Executor, books: Recorder, outside: RunHooks, silence: float,
         poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
     ) -> None:  # fmt: skip
         policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.lent.lending)
         self.policy, self.executor, self.outside = policy, executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
-        self._agenda = Agenda(policy.trigger)
-        self._coming = Coming()
+        self._agenda = PolicyTrigger(policy.trigger)
+        self._coming = PendingStarts()
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something, the longest silent first
         self._stopping, self._asked = False, -math.inf  # all shall leave; when the policy was asked last
-        self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
+        self._newcomers, self._batches = NewcomerRates(executor, books), BatchRequests(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
         self._first, self._halting = FirstRates(books, outside), Halting(executor, books, outside)
         share = policy.shares_streams
@@ -175,7 +175,7 @@ class Coordinator:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
         told = {"bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
-        self._coming = Coming(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
+        self._coming = PendingStarts(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
         self._start_who_can()
         if not self._coming.devices and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
@@ -189,7 +189,7 @@ class Coordinator:
         self.books.record_windows(plan.windows)
         self.books.note(self.ledger.promised, plan.promises)
         for name in plan.promoted:
-            self.books.record(events.Pardoned(job=name))
+            self.books.record(events.ServiceReset(job=name))
         for name, why in plan.dropped.items():
             error, epoch = dropped_by(self.policy.name, why), self.ledger.jobs[name].epoch
             self.books.record(events.Failed(job=name, epoch=epoch, error=error))
@@ -240,10 +240,10 @@ class Coordinator:
         held = {device for devices in running.values() for device in devices}
         wanted = {device for devices in coming.values() for device in devices}
         if coming and held.isdisjoint(wanted) and running.keys().isdisjoint(coming):
-            starting, self._coming = self._coming, Coming()
+            starting, self._coming = self._coming, PendingStarts()
             self._start(starting)
 
-    def _start(self, starting: Coming) -> None:
+    def _start(self, starting: PendingStarts) -> None:
         """Begin a round."""
         allocation = {**self.ledger.held, **starting.devices}
         self._end_round()
@@ -286,7 +286,7 @@ class Coordinator:
                 self._successors.started(job.name)
         self.outside.save()
 
-    def _start_of(self, name: str, starting: Coming) -> Start:
+    def _start_of(self, name: str, starting: PendingStarts) -> Start:
         job, devices = self.ledger.jobs[name], self._first.begins_on(name, starting.devices[name])
         kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
         turns = job.turn_seconds(kinds, self.ledger.feeds(name))
@@ -374,7 +374,7 @@ class Coordinator:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
         self.books.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
         self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
-        self._coming = Coming()
+        self._coming = PendingStarts()
         if self._successors is not None:
             self._successors.settle({})
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
@@ -395,9 +395,9 @@ class Coordinator:
         successor = self._successors and self._successors.after(event)
         if successor and not self._coming.devices and not self._stopping:
             self._agenda.noted(event.job)
-            self._coming = Coming({successor.job: successor.devices}, keys={"seconds": 0.0})
+            self._coming = PendingStarts({successor.job: successor.devices}, keys={"seconds": 0.0})
         elif batches and not self._coming.devices:
-            self._coming = Coming({event.job: event.devices}, batches=batches)
+            self._coming = PendingStarts({event.job: event.devices}, batches=batches)
         elif not (self._coming.devices and event.reason in ("policy", "ahead")):  # it makes room for a plan
             self._agenda.happened(self._now(), event.job)
         self.outside.save()
@@ -464,7 +464,7 @@ def costs_too_many(losses: int) -> str:
     )
 
 
-class Agenda:
+class PolicyTrigger:
     """Gathers what happens between two plans. Times are seconds of the run.
 
     Args:
@@ -535,7 +535,7 @@ class Agenda:
         self._due, self._wake = math.inf, plan.wake
 
 
-class BatchWishes:
+class BatchRequests:
     """Settles the batch of each job that a policy may choose one for.
 
     A job that chooses once has its batch for good when it first starts. Another one's changes between two epochs alone:
@@ -548,7 +548,7 @@ class BatchWishes:
         outside: tells everybody.
     """
 
-    def __init__(self, executor: Executor, books: Bookkeeper, outside: Outside) -> None:
+    def __init__(self, executor: Executor, books: Recorder, outside: RunHooks) -> None:
         self._executor, self._books, self._outside = executor, books, outside
         self._wanted: dict[str, int] = {}  # by jobs inside an epoch: samples of a step from its end on
 
@@ -602,7 +602,7 @@ class Halting:
         outside: knows the wishes.
     """
 
-    def __init__(self, executor: Executor, books: Bookkeeper, outside: Outside) -> None:
+    def __init__(self, executor: Executor, books: Recorder, outside: RunHooks) -> None:
         self._executor, self._books, self._outside = executor, books, outside
         self._wishes: Collection[str] = ()
 
@@ -635,7 +635,7 @@ class Halting:
             _halt(self._books, event.job)
 
 
-def heed(wishes: Wishes, books: Bookkeeper) -> None:
+def heed(wishes: Wishes, books: Recorder) -> None:
     """Book, as a session begins, which jobs were stopped by name since the last one, and which are taken up again."""
     wanted = wishes.jobs()
     for name, job in list(books.ledger.jobs.items()):
@@ -645,16 +645,16 @@ def heed(wishes: Wishes, books: Bookkeeper) -> None:
             _take_up(books, name)
 
 
-def _halt(books: Bookkeeper, name: str) -> None:
+def _halt(books: Recorder, name: str) -> None:
     job = books.ledger.jobs[name]
     books.record(events.Halted(job=name, epoch=job.epoch, step=job.step))
 
 
-def _take_up(books: Bookkeeper, name: str) -> None:
+def _take_up(books: Recorder, name: str) -> None:
     books.record(events.TakenUp(job=name))
 
 
-def _is_stopped(books: Bookkeeper, name: str) -> bool:
+def _is_stopped(books: Recorder, name: str) -> bool:
     return books.ledger.jobs[name].status == "stopped"
 
 
@@ -686,7 +686,7 @@ class Successors:
         share: whether networks at one place of a stream read together.
     """
 
-    def __init__(self, policy: Policy, executor: Following, books: Bookkeeper, share: bool) -> None:
+    def __init__(self, policy: Policy, executor: Following, books: Recorder, share: bool) -> None:
         self._policy, self._executor, self._ledger, self._share = policy, executor, books.ledger, share
         self._of: dict[str, Successor] = {}  # job that trains its last epoch -> who follows it
         self._due: dict[str, Successor] = {}  # whom they followed has left, and they have not been started yet
@@ -804,7 +804,7 @@ class Feeding:
         share: whether jobs at the same place of a stream read together.
     """
 
-    def __init__(self, books: Bookkeeper, share: bool) -> None:
+    def __init__(self, books: Recorder, share: bool) -> None:
         self._books, self._ledger, self._share = books, books.ledger, share
 
     def choose(self, round_: int, batch: Sequence[Start], allocation: Allocation) -> tuple[Start, ...]:

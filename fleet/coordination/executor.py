@@ -136,7 +136,7 @@ class Following(Protocol):
 
 
 @dataclass(frozen=True)
-class Coming:
+class PendingStarts:
     """What a plan starts once its devices are free.
 
     Attributes:
@@ -152,7 +152,7 @@ class Coming:
     keys: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Outside:
+class RunHooks:
     """The run around a coordinator: nothing comes from it, and nothing there has to know anything."""
 
     def stop_requested(self) -> bool:

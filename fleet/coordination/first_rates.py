@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from fleet.coordination.executor import Coming, Executor, Measured, Outside, StopReason
+from fleet.coordination.executor import Executor, Measured, PendingStarts, RunHooks, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.live_state import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import StepsTimed
 from fleet.journal import events
 from fleet.scheduling.model.job_state import JobState
@@ -37,7 +37,7 @@ class FirstRates:
         outside: guesses.
     """
 
-    def __init__(self, books: Bookkeeper, outside: Outside) -> None:
+    def __init__(self, books: Recorder, outside: RunHooks) -> None:
         self._books, self._ledger, self._outside = books, books.ledger, outside
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
         self._tried: set[str] = set()  # who has begun so
@@ -203,13 +203,13 @@ class NewcomerRates:
         unhelped: jobs that begin anew on their devices first, without trainers that prepare their samples.
     """
 
-    def __init__(self, executor: Executor, books: Bookkeeper) -> None:
+    def __init__(self, executor: Executor, books: Recorder) -> None:
         self._executor, self._books, self._ledger = executor, books, books.ledger
         self._leaving = ""  # the job that makes room
         self._rates: dict[int, float] = {}
         self._kind = ""  # of the devices on which they were measured
         self.measured = ""  # the job that is measured now
-        self.unhelped = Coming()
+        self.unhelped = PendingStarts()
 
     def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
         """Do what comes next, if a job has no rates; return whether plans have to wait for it.
@@ -219,7 +219,7 @@ class NewcomerRates:
         """
         if self.measured or self._leaving in self._ledger.running:
             return True
-        self._leaving, self.unhelped = "", Coming()
+        self._leaving, self.unhelped = "", PendingStarts()
         job = self._ledger.jobs.unrated
         if job is None:
             return False
@@ -283,16 +283,16 @@ class NewcomerRates:
             leave(job, "policy")
         return bool(leaving)
 
-    def _who_does_without_help(self) -> Coming:
+    def _who_does_without_help(self) -> PendingStarts:
         """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
         running, held = self._ledger.running, self._ledger.held
         helped = self._ledger.lent.readers(running, self._ledger.lent.devices(running) - self._ledger.lost_devices)
         jobs = [self._ledger.jobs[name] for name in helped]
         late = any(job.state.admitted and _spare(job) < SPARE_SECONDS_OF_FED for job in jobs)
         if late:
-            return Coming()
+            return PendingStarts()
         lanes = {job.name: job.state.lane for job in jobs}  # they go on reading together
-        return Coming({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
+        return PendingStarts({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
 
     def _who_makes_room(self) -> str:
         """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""

@@ -22,7 +22,7 @@ _RECENT = 16
 """So many jobs tell what to expect of another one; a search has very many."""
 
 
-class JobBook(dict[str, JobRecord]):
+class JobTable(dict[str, JobRecord]):
     """Records by name, in the order in which jobs came.
 
     It knows which of them could go on, so that asking for these costs nothing for those that are over or pause.
@@ -185,7 +185,7 @@ def _standing(job: JobRecord) -> tuple[object, ...]:
     return job.status, job.epoch, job.until, job.checkpoint, job.state.ahead
 
 
-class SeenJobs:
+class PolicyJobs:
     """What policies see of the jobs of a run's books.
 
     Args:
@@ -193,7 +193,7 @@ class SeenJobs:
         times: what ends of epochs took.
     """
 
-    def __init__(self, jobs: JobBook, times: StopTime) -> None:
+    def __init__(self, jobs: JobTable, times: StopTime) -> None:
         self._jobs, self._times = jobs, times
         self._seen: dict[str, JobState] = {}
         self._last = -1  # the place of the last one seen

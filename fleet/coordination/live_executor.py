@@ -30,7 +30,7 @@ from fleet.coordination.protocol import (
     StopGroup,
     StopRequested,
 )
-from fleet.coordination.worker_channel import Crew
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
@@ -66,7 +66,7 @@ class LiveExecutor:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: WorkerChannel,
         lanes: OpenLanes,
         next_tag: Callable[[], int],
         stop: StopFlag,

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
-from fleet.coordination.job_table import JobBook, SeenJobs, StopTime, fed_by
+from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
 from fleet.journal import events
 from fleet.journal.events import Best, Energy
 from fleet.journal.journal import Journal
@@ -31,7 +31,7 @@ from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
-class Ledger:
+class LiveState:
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
 
     Args:
@@ -61,11 +61,11 @@ class Ledger:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.samples, self.energy = SampleCounts(), EnergyTotals()
         self.data_path: DataPath | None = None
-        self.lent = LentTrainers(lending)
+        self.lent = HelperPreprocessors(lending)
         self.bests: dict[str, Best | None] = {}
         self._stop_time = StopTime()
         self.cluster = cluster
-        self.jobs = JobBook(jobs)
+        self.jobs = JobTable(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
         self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
         self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
@@ -77,7 +77,7 @@ class Ledger:
         self._free = FreeDevices(cluster)
         self.longest_forming = restart  # seconds
         self._seed, self.margin = seed, margin
-        self._seen = SeenJobs(self.jobs, self._stop_time)
+        self._seen = PolicyJobs(self.jobs, self._stop_time)
         self._to_come: list[tuple[float, int, str]] = []  # arrival, place, name; ascending
         for name in self.jobs:
             self._awaits(name)
@@ -191,8 +191,8 @@ class Ledger:
         """The session before is over, however it ended: nobody holds a device, and each job begins anew."""
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
-        self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
-        self._seen = SeenJobs(self.jobs, self._stop_time)
+        self.jobs = JobTable(job.reopened(self.is_over) for job in self.jobs.values())
+        self._seen = PolicyJobs(self.jobs, self._stop_time)
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
         self._free = FreeDevices(self.cluster)
         self.lent.reopened()
@@ -484,7 +484,7 @@ class Ledger:
 
 
 @dataclass
-class LentTrainers:
+class HelperPreprocessors:
     """Mutable, but only by what happened: each method is named after an event.
 
     Attributes:
@@ -586,7 +586,7 @@ class FormedRounds:
 P = ParamSpec("P")
 
 
-class Bookkeeper:
+class Recorder:
     """Writes down what happens in a run, and changes its books accordingly, in one call.
 
     The books change by the event alone: those of earlier sessions, read again, change them as they did then.
@@ -596,7 +596,7 @@ class Bookkeeper:
         journal: its clock is that of the books.
     """
 
-    def __init__(self, ledger: Ledger, journal: Journal) -> None:
+    def __init__(self, ledger: LiveState, journal: Journal) -> None:
         self.ledger, self.journal = ledger, journal
         self._changes = BookChanges(ledger)
 
@@ -648,7 +648,7 @@ class Bookkeeper:
         self._changes.take(self.journal.announce(event))
 
 
-def recall(ledger: Ledger, told: Iterable[events.Event]) -> None:
+def recall(ledger: LiveState, told: Iterable[events.Event]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
     changes = BookChanges(ledger)
     for event in told:
@@ -659,7 +659,7 @@ def recall(ledger: Ledger, told: Iterable[events.Event]) -> None:
 class BookChanges(events.Observer):
     """What each event changes in the books; what one says of a job that they do not have is passed over."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: LiveState) -> None:
         self._ledger = ledger
 
     def take(self, event: events.Event) -> None:
@@ -729,7 +729,7 @@ class BookChanges(events.Observer):
     def on_service_window(self, event: events.ServiceWindow) -> None:
         self._ledger.service_told(event.job, event.broken)
 
-    def on_pardoned(self, event: events.Pardoned) -> None:
+    def on_pardoned(self, event: events.ServiceReset) -> None:
         self._ledger.pardoned(event.job, event.t)
 
     def on_rank_cost(self, event: events.RankCost) -> None:
@@ -823,7 +823,7 @@ class BookChanges(events.Observer):
         self._ledger.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
 
 
-def run_summary(ledger: Ledger, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
+def run_summary(ledger: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
     """The content of run.json, by the books.
 
     Args:

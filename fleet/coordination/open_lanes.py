@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fleet.coordination.executor import Start
-from fleet.coordination.live_state import Ledger
+from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, StreamAwaited
-from fleet.coordination.worker_channel import Crew
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
 from fleet.scheduling.model.job_state import JobState
 from preprocess import LaneSpec, StreamKey
@@ -60,7 +60,12 @@ class OpenLanes:
     """
 
     def __init__(
-        self, crew: Crew, maker: LaneMaker, count: int, mates: Mates | None = None, kept: KeptEpochs | None = None
+        self,
+        crew: WorkerChannel,
+        maker: LaneMaker,
+        count: int,
+        mates: Mates | None = None,
+        kept: KeptEpochs | None = None,
     ) -> None:
         self._crew, self._maker, self._mates, self._kept = crew, maker, mates, kept
         self._free = deque(range(count))
@@ -147,7 +152,7 @@ class LaneMates:
         ledger: knows paces, how long jobs train, and how fast preprocessors are.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: LiveState) -> None:
         self._ledger = ledger
 
     def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
@@ -208,7 +213,7 @@ class KeptEpochs:
         awaited: knows which epochs come again.
     """
 
-    def __init__(self, crew: Crew, awaited: AwaitedEpochs) -> None:
+    def __init__(self, crew: WorkerChannel, awaited: AwaitedEpochs) -> None:
         self._crew, self._awaited = crew, awaited
         self._streams: dict[str, _Stream] = {}  # those of which anything may be kept
         self._changed: set[str] = set()
@@ -269,7 +274,7 @@ class AwaitedEpochs:
         searches: trials may come, which begin at the first epoch.
     """
 
-    def __init__(self, ledger: Ledger, searches: bool) -> None:
+    def __init__(self, ledger: LiveState, searches: bool) -> None:
         self._ledger, self._searches = ledger, searches
 
     def take_gone(self) -> set[str]:

@@ -32,7 +32,7 @@ _FEW = 16
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
-class Crew:
+class WorkerChannel:
     """Tells ranks what to do, hears what they say, and knows which of them are lost.
 
     Args:

@@ -28,7 +28,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_STOP_BYTES = 1 << 16  # of a wish
 
 
-class StopWishes:
+class StopRequests:
     """The folder `stop` of a run directory.
 
     Args:
@@ -134,7 +134,7 @@ class OwnTrial:
         return "suggested" if not self.told else "failed" if self.value is None else "done"
 
 
-class SearchWishes:
+class SearchRequests:
     """The folder `search` of a run directory."""
 
     def __init__(self, directory: Path) -> None:

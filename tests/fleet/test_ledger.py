@@ -8,7 +8,7 @@ import pytest
 
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.live_state import BookChanges, Ledger, recall
+from fleet.coordination.live_state import BookChanges, LiveState, recall
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -20,19 +20,19 @@ from tests.journals import as_event, as_events
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 
-def ledger(**more: float) -> Ledger:
+def ledger(**more: float) -> LiveState:
     """One job of three epochs of 100 samples, in steps of 10: 10 samples/s on a device, 20 on two."""
     curve = RateCurve({1: 10.0, 2: 20.0}, per_node=2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100, **more)  # type: ignore[arg-type]
-    return Ledger(Cluster((2,)), [JobRecord.of(job, "data/0")], seed=0)
+    return LiveState(Cluster((2,)), [JobRecord.of(job, "data/0")], seed=0)
 
 
-def seen(books: Ledger, now: float) -> JobState:
+def seen(books: LiveState, now: float) -> JobState:
     (job,) = books.state(now).jobs
     return job
 
 
-def end_epoch(books: Ledger, number: int, now: float, rate: float = 20.0) -> None:
+def end_epoch(books: LiveState, number: int, now: float, rate: float = 20.0) -> None:
     books.epoch_ended("a", number, {"loss": 1 / number}, rate, now)
 
 
@@ -49,11 +49,13 @@ def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> No
     assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
 
 
-def changing() -> Ledger:
+def changing() -> LiveState:
     """The same job, whose batch of 10 to 40 changes at epochs' ends; on one device, larger ones are faster."""
     curve, range_ = RateCurve({1: 10.0, 2: 18.0}, per_node=2), BatchRange(10, 40, 2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
-    books = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", range_, BatchSchedule(5, "linear", 0.0, 100))], seed=0)
+    books = LiveState(
+        Cluster((2,)), [JobRecord.of(job, "data/0", range_, BatchSchedule(5, "linear", 0.0, 100))], seed=0
+    )
     books.rated_with("a", 40, 16.0)
     return books
 
@@ -273,10 +275,10 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"
 
 
-def on_two_kinds(mixed: bool = True) -> Ledger:
+def on_two_kinds(mixed: bool = True) -> LiveState:
     """The same job with four virtual workers, on one device of each kind: 20 and 10 samples/s."""
     job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
-    books = Ledger(Cluster((1, 1), ("fast", "slow")), [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(Cluster((1, 1), ("fast", "slow")), [JobRecord.of(job, "data/0")], seed=0)
     books.rated("a", {kind: RateCurve({1: rate}, 1, workers=4) for kind, rate in (("fast", 20.0), ("slow", 10.0))})
     return books
 
@@ -328,7 +330,7 @@ def test_what_a_slow_job_shows_holds_for_all_kinds() -> None:
 def test_a_session_goes_on_where_devices_are_others(cluster: Cluster, mixed: bool) -> None:
     """Rates and devices of an earlier session, of kinds that this one has not, are read and forgotten."""
     job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
-    books = Ledger(cluster, [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(cluster, [JobRecord.of(job, "data/0")], seed=0)
     rates = {"fast": {"1": 20.0}, "slow": {"1": 10.0}}
     began = {"shares": [3, 1], "devices": [0, 1]} if mixed else {"kind": "slow", "devices": [1]}
     recall(
@@ -350,7 +352,7 @@ def test_a_pace_is_learnt_for_how_trainers_share_accelerators() -> None:
     """Two trainers on an accelerator make 15 samples/s, one alone 10, one beside others 6, and two of these 12."""
     curve = RateCurve({1: 6.0, 2: 12.0}, per_node=4, workers=2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
-    books = Ledger(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
     assert books.pace("a", (0, 2)) == 12.0, "nobody has measured it"
     for executors, rate in ((1, 10.0), (2, 15.0), (4, 1.0)):
         BookChanges(books).take(
@@ -374,7 +376,9 @@ def test_goodput_gives_a_job_no_devices_that_the_data_path_cannot_feed(made: flo
     """The other job trains 40 samples/s, which takes 0.4 or 44 % of the preprocessors' time."""
     curve = RateCurve({1: 10.0, 2: 20.0, 4: 40.0}, per_node=4)
     states = [JobState(name, UNRATED, 4, data=name, remaining=1e4) for name in ("starved", "fed")]
-    books = Ledger(Cluster((4, 4), ("fast", "slow")), [JobRecord.of(each, f"{each.data}/0") for each in states], seed=0)
+    books = LiveState(
+        Cluster((4, 4), ("fast", "slow")), [JobRecord.of(each, f"{each.data}/0") for each in states], seed=0
+    )
     for name in ("starved", "fed"):
         books.rated(name, {"fast": curve, "slow": curve.scaled(0.5)})
     books.preprocessors_measured(DataPath({1: 15.0}, {"starved": 15.0, "fed": made}))

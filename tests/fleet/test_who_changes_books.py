@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.live_state import Ledger
+from fleet.coordination.live_state import LiveState
 
 FLEET = Path(__file__).resolve().parents[2] / "fleet"
 THEIR_OWN = {"live_state.py"}
@@ -16,7 +16,7 @@ THEIR_OWN = {"live_state.py"}
 
 def changing_methods() -> set[str]:
     """Public methods of the books that answer nothing: they are what happens; `planned` answers with its round."""
-    methods = inspect.getmembers(Ledger, inspect.isfunction)
+    methods = inspect.getmembers(LiveState, inspect.isfunction)
     answers = {name: inspect.signature(method).return_annotation for name, method in methods if name[0] != "_"}
     return {name for name, answer in answers.items() if answer == "None"} | {"planned"}
 

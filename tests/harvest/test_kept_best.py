@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fleet.coordination.job_checkpoints import record_checkpoint, settle_best, standing, told_bests
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.live_state import Bookkeeper, Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.metric_order import MetricOrder
@@ -97,7 +97,7 @@ class DrawnRun:
         """Go on from the checkpoints; rank 0 hears of a checkpoint when so many more are written."""
         job = JobState(JOB, UNRATED, 1, batch=1, remaining=9, epoch=1)
         journal = Journal(self.journal)
-        books = Bookkeeper(Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
+        books = Recorder(LiveState(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
         try:
             found = standing(self.saving.folder, Stop(len(self.history)), ByMetric(METRIC, "higher"))
             journal.write(events.Session())
@@ -106,7 +106,7 @@ class DrawnRun:
         finally:
             journal.close()
 
-    def _train(self, books: Bookkeeper, done: int, lag: int) -> None:
+    def _train(self, books: Recorder, done: int, lag: int) -> None:
         written: deque[Any] = deque()
         for epoch in range(done + 1, len(self.history) + 1):
             values = [{METRIC: value} for value in self.history[:epoch]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.live_state import Bookkeeper, Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
 from fleet.run.chosen_batches import Batches
@@ -76,8 +76,8 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         records = [
             record_of(job, made, rank(made).cluster, batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs
         ]
-        books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
-        return Rating(profiler, Bookkeeper(books, journal), {"": known or {}}, {"": begun or {}})
+        books = LiveState(Cluster((PER_NODE, PER_NODE)), records, seed=0)
+        return Rating(profiler, Recorder(books, journal), {"": known or {}}, {"": begun or {}})
 
     return make
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.journal.directory import no_run
 from fleet.journal.lock import NAME, LockWatch
-from fleet.journal.run_requests import BOUNDS, SearchWishes, StopWishes
+from fleet.journal.run_requests import BOUNDS, SearchRequests, StopRequests
 from fleet.report.status.as_json import as_json
 from fleet.report.status.looking import Look
 from fleet.run.from_python.process import Process
@@ -74,7 +74,7 @@ class Run:
         """Ask it to end at its next step, with all checkpoints written; whether it has, within the time, seconds."""
         holder = LockWatch(self.directory / NAME).holder()
         if holder is not None:
-            StopWishes(self.directory).stop_run(holder)
+            StopRequests(self.directory).stop_run(holder)
         return self.wait(timeout)
 
     def results(self) -> Results:
@@ -111,7 +111,7 @@ class Run:
         wrong = [text for name, value in bounds.items() if (text := _misfit(name, value))]
         if wrong or not bounds:
             raise RunError("; ".join(wrong) or f"name one of {', '.join(BOUNDS)}, such as trials=100")
-        return SearchWishes(self.directory).change(bounds)
+        return SearchRequests(self.directory).change(bounds)
 
     def ask(self, values: Mapping[str, Any] | None = None, trust: bool = False) -> Suggestion:
         """Begin a trial that you train yourself, beside the run's: with values that the search's sampler suggests, by

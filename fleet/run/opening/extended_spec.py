@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.failures import storage
-from fleet.coordination.live_state import BookChanges, Ledger
+from fleet.coordination.live_state import BookChanges, LiveState
 from fleet.journal import events
 from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_error import tell
@@ -54,7 +54,7 @@ def _longer(job: Job, extension: Extension, before: Extension | None) -> Job:
     return Job.model_validate({**values, "stop": extension.stop if own else extension.of(values["stop"])})
 
 
-def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
+def reopen(ledger: LiveState, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
     """Let jobs that are extended since the last session wait for devices again; return until which epoch each trains.
 
     Args:

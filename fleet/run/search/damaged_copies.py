@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.live_state import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.run.search.ahead import Files
 from fleet.run.search.inheriting import Inheriting
@@ -22,7 +22,7 @@ class DamagedCopies:
         files: of the run.
     """
 
-    def __init__(self, books: Bookkeeper, inheriting: Inheriting, name: Callable[[int], str], files: Files) -> None:
+    def __init__(self, books: Recorder, inheriting: Inheriting, name: Callable[[int], str], files: Files) -> None:
         self._books, self._inheriting, self._name, self._files = books, inheriting, name, files
         self._warnings: list[tuple[str, str]] = []  # a job, and what is told of it
 

@@ -10,7 +10,7 @@ from typing import Any
 from fleet.coordination.coordinator import dropped_by
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.live_state import BookChanges, Bookkeeper
+from fleet.coordination.live_state import BookChanges, Recorder
 from fleet.journal import events
 from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits
@@ -48,7 +48,7 @@ class Searching:
     """
 
     def __init__(
-        self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering,
+        self, spec: EnsembleSpec, recorded: Recorded, books: Recorder, values: Values, steering: Steering,
         files: Files, jobs: TrialJobs,
     ) -> None:  # fmt: skip
         self._jobs, self._spec = jobs, spec

@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter
 
 from fleet.coordination.failures import SilentGroupError
-from fleet.coordination.live_state import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.whole_files import RateProfile
@@ -116,7 +116,7 @@ def _foretell_preprocessors(opened: Opened) -> None:
 
 
 @contextmanager
-def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
+def silent_ones_fail(keeper: Recorder, rank: Rank) -> Iterator[None]:
     """Jobs that are silent while they are measured have failed."""
     try:
         yield
@@ -139,7 +139,7 @@ def profiler_of(opened: Opened, seconds: float = PROFILE_SECONDS) -> Profiler:
     return Profiler(wire.mailbox, rank.cluster, effort, waiting, wire.next_tag, opened.walltime)
 
 
-def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
+def _fail_unmeasured(rating: Rating, keeper: Recorder) -> None:
     """A job whose code raises while it is measured is failed; the others go on."""
     for name, result in rating.failures.items():
         left = result.failure

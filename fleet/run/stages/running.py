@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Outside
+from fleet.coordination.executor import RunHooks
 from fleet.coordination.job_checkpoints import Standing, settle_best
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
-from fleet.coordination.worker_channel import Crew
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
-from fleet.journal.run_requests import StopWishes
+from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.report.status.snapshot import Snapshots
 from fleet.run.devices_to_plan import devices_to_plan
@@ -39,7 +39,7 @@ _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom,
 
 
 @dataclass(frozen=True)
-class Running(Outside):
+class Running(RunHooks):
     """A run whose ranks train; it is what its coordinator knows of the run around it.
 
     Attributes:
@@ -143,7 +143,7 @@ def start(rated: Rated) -> Running:
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     lent = ring.writers - len(rank.cluster.preprocessors)
-    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
+    crew = WorkerChannel(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
     ledger = opened.books.ledger
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
@@ -154,7 +154,7 @@ def start(rated: Rated) -> Running:
     )
     guessed: Collection[str] = rated.guessed if rank.runtime.rehearsal is None else ()
     directory = opened.output.directory
-    wishes = Halted(StopWishes(directory.path), opened.searching)
+    wishes = Halted(StopRequests(directory.path), opened.searching)
     writing = Seldom(partial(_write, opened, guessed))  # it grows with jobs and rounds
     showing = Seldom(Snapshots(directory.journal).renew)
     return Running(opened, executor, Newcomers(opened, ring), guessed, wishes, writing, showing)
@@ -165,7 +165,7 @@ def _write(opened: Opened, guessed: Collection[str]) -> None:
     keep_learnt(opened, guessed)
 
 
-def _energy(opened: Opened, crew: Crew) -> EnergyShares:
+def _energy(opened: Opened, crew: WorkerChannel) -> EnergyShares:
     """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
     rank, cluster = opened.rank, opened.rank.cluster
     wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.live_state import Ledger, recall, run_summary
+from fleet.coordination.live_state import LiveState, recall, run_summary
 from fleet.coordination.protocol import MESSAGES
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
@@ -103,7 +103,7 @@ def _resume(content: bytes, folder: Path) -> Any:
     path = _put(content, folder)
     names = {str(getattr(event, "job", None)) for event in read_journal(path)}
     jobs = [JobState(name, UNRATED, 2, batch=10, remaining=300, epoch=100) for name in sorted(names)]
-    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", None) for job in jobs], seed=0)
+    ledger = LiveState(Cluster((2,)), [JobRecord.of(job, "data/0", None) for job in jobs], seed=0)
     recall(ledger, read_journal(path))
     journal = Journal(path)
     book = SkippedBook(journal, {"digits": 9}, read_journal(path))
