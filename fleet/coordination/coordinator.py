@@ -61,7 +61,7 @@ class Coordinator:
         self, policy: Policy, executor: Executor, books: Recorder, outside: RunHooks, silence: float,
         poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
     ) -> None:  # fmt: skip
-        policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.lent.lending)
+        policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.helpers.lending)
         self.policy, self.executor, self.outside = policy, executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
@@ -705,7 +705,7 @@ class Successors:
         if not ending or ending == self._asked:
             return
         self._asked = frozenset(ending)
-        if self._ledger.lost_devices or self._ledger.kept or self._ledger.lent.counted:
+        if self._ledger.lost_devices or self._ledger.kept or self._ledger.helpers.counted:
             return
         state, begin = self._as_if_ended(now, ending), thread_time()
         plan = self._policy.plan(state)
@@ -813,7 +813,7 @@ class Feeding:
         Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
         trains, all preprocessors work.
         """
-        path, lent = self._ledger.data_path, self._ledger.lent.counted
+        path, lent = self._ledger.data_path, self._ledger.helpers.counted
         if path is None or path.most + lent < 2 or any(self._ledger.jobs[job].guessed for job in allocation):
             return tuple(batch)
         demand = self._demand(batch, allocation)
@@ -833,18 +833,18 @@ class Feeding:
             allocation: all who train from now on.
             lent: how many trainers may prepare samples then.
         """
-        if not self._ledger.lent.lending.most:
+        if not self._ledger.helpers.lending.most:
             return {**new}
         wanted = {device for devices in new.values() for device in devices}
         others = {job: tuple(allocation[job]) for job in self._ledger.running if job in allocation and job not in new}
-        readers = self._ledger.lent.readers(others, wanted)
+        readers = self._ledger.helpers.readers(others, wanted)
         if not readers and self._is_worth_forming(others, allocation, lent):
             readers = list(others)
         return {**new, **{job: others[job] for job in readers}}
 
     def _is_worth_forming(self, others: Allocation, allocation: Allocation, lent: int) -> bool:
         """Whether those who would go on train so much faster with so many trainers that prepare samples."""
-        path, known = self._ledger.data_path, len(self._ledger.lent.devices(others))
+        path, known = self._ledger.data_path, len(self._ledger.helpers.devices(others))
         jobs = [self._ledger.jobs[job] for job in others]
         if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
             return False
@@ -859,7 +859,7 @@ class Feeding:
         """The devices that no job has, those first whose trainers prepare samples now, then the last ones."""
         held = [*self._ledger.held.values(), *(start.devices for start in batch)]
         taken = self._ledger.lost_devices.union(*held)
-        now = self._ledger.lent.devices(self._ledger.running)
+        now = self._ledger.helpers.devices(self._ledger.running)
         free = [device for device in range(self._ledger.cluster.size) if device not in taken]
         return tuple(sorted(free, key=lambda device: (device not in now, -device)))
 

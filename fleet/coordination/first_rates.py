@@ -266,7 +266,7 @@ class NewcomerRates:
     def _free_of_one_kind(self) -> list[int]:
         """The free devices of the kind that was begun with, else of that which has most of them."""
         cluster, held = self._ledger.cluster, {each for devices in self._ledger.held.values() for each in devices}
-        lent, free = self._ledger.lent.devices(self._ledger.running), dict[str, list[int]]()
+        lent, free = self._ledger.helpers.devices(self._ledger.running), dict[str, list[int]]()
         for device in range(cluster.size):
             if device not in held | self._ledger.lost_devices | lent:
                 free.setdefault(cluster.kind_of(device), []).append(device)
@@ -286,7 +286,9 @@ class NewcomerRates:
     def _who_does_without_help(self) -> PendingStarts:
         """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
         running, held = self._ledger.running, self._ledger.held
-        helped = self._ledger.lent.readers(running, self._ledger.lent.devices(running) - self._ledger.lost_devices)
+        helped = self._ledger.helpers.readers(
+            running, self._ledger.helpers.devices(running) - self._ledger.lost_devices
+        )
         jobs = [self._ledger.jobs[name] for name in helped]
         late = any(job.state.admitted and _spare(job) < SPARE_SECONDS_OF_FED for job in jobs)
         if late:

@@ -15,7 +15,7 @@ from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
 from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
 from fleet.journal import events
-from fleet.journal.events import Best, Energy
+from fleet.journal.events import Best
 from fleet.journal.journal import Journal
 from fleet.journal.state import EnergyTotals, SampleCounts
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
@@ -31,7 +31,7 @@ from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
-class LiveState:
+class LiveState(events.Observer):
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
 
     Args:
@@ -61,7 +61,7 @@ class LiveState:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.samples, self.energy = SampleCounts(), EnergyTotals()
         self.data_path: DataPath | None = None
-        self.lent = HelperPreprocessors(lending)
+        self.helpers = HelperPreprocessors(lending)
         self.bests: dict[str, Best | None] = {}
         self._stop_time = StopTime()
         self.cluster = cluster
@@ -127,7 +127,7 @@ class LiveState:
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
         hidden = self.stranded.keys() - self.running.keys()
-        seen = self._seen.at(now, self.longest_forming, self.data_path, self.lent.most_times, hidden)
+        seen = self._seen.at(now, self.longest_forming, self.data_path, self.helpers.most_times, hidden)
         return State(
             self.cluster, seen, self.held, self._formed.wanted(self.jobs.ahead), self.lost_devices,
             seed=self._seed, time=now, changed=changed, memo=memo, books=self._free, promises=self.promises,
@@ -141,9 +141,9 @@ class LiveState:
 
     def feeds(self, job: str) -> float:
         """Samples/s that the data path can feed a job; infinite: nobody knows."""
-        return fed_by(self.data_path, self.jobs[job]) * self.lent.times
+        return fed_by(self.data_path, self.jobs[job]) * self.helpers.times
 
-    def share(self, job: str) -> float:
+    def _share(self, job: str) -> float:
         """The part of the machine that it holds."""
         return len(self.running.get(job, ())) / self.cluster.size
 
@@ -185,6 +185,167 @@ class LiveState:
         steps = {job: self.jobs[job].step_seconds(self.kinds_of(devices)) for job, devices in self.running.items()}
         return self._stop_time.of(steps)
 
+    # what each event of the journal changes
+
+    def take(self, event: events.Event) -> None:
+        """Apply an event; one of a job that this state does not have is passed over."""
+        if not isinstance(event, events.JobEvent) or event.job in self.jobs:
+            super().take(event)
+
+    def on_session(self, event: events.Session) -> None:
+        self.reopened()
+        self.sessions, self.is_over = self.sessions + 1, False
+
+    def on_planned(self, event: events.Planned) -> None:
+        self.planned(event.allocation, event.t, event.others_go_on)
+        self.helpers.planned(event.lent)
+
+    def on_round_end(self, event: events.RoundEnded) -> None:
+        self.round_ended(event.t)
+
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self.preprocessors_measured(DataPath.of(event.counts, event.of_data, event.of_new))
+
+    def on_lost(self, event: events.RanksLost) -> None:
+        self.lost_devices |= frozenset(event.devices)
+        self._free.remove(self._here(self.lost_devices))
+
+    def on_samples(self, event: events.Samples) -> None:
+        self.samples = self.samples.plus(event.read, event.laid, event.made)
+
+    def on_energy(self, event: events.Energy) -> None:
+        self.energy = self.energy.plus(event)
+
+    def on_ended(self, event: events.Ended) -> None:
+        self.round_ended(event.t)
+        self.overhead.update(event.overhead_seconds)
+        self.is_over = True
+
+    def on_profile(self, event: events.Profile) -> None:
+        self.longest_forming = max(self.longest_forming, event.forming)
+
+    def on_rates(self, event: events.Rates) -> None:
+        if event.source == "training":  # those follow from the epochs
+            return
+        kinds, cluster = event.kinds or {"": event.measured}, self.cluster
+        limit = self.jobs[event.job].limit
+        curves = {kind: RateCurve(each, per_node=cluster.per_node(kind), workers=limit) for kind, each in kinds.items()}
+        self.rated(event.job, curves, event.source == "guessed")
+
+    def on_batch_profile(self, event: events.BatchProfile) -> None:
+        self.rated_with(event.job, event.batch, event.rate)
+
+    def on_executor_profile(self, event: events.ExecutorProfile) -> None:
+        self.jobs[event.job] = self.jobs[event.job].rated_together(event.executors, event.rate)
+
+    def on_batch(self, event: events.Batch) -> None:
+        if event.epoch is None:  # for good, before the job first starts
+            self.jobs[event.job] = self.jobs[event.job].with_batch(event.batch).with_batches(None)
+        else:
+            self.batch_changed(event.job, event.batch, event.epoch, event.parts or 1)
+
+    def on_admitted(self, event: events.Admitted) -> None:
+        promise = Promise("made", math.inf if event.deadline is None else event.deadline)
+        self._change(event.job, state=transitions.promised(self.jobs[event.job].state), promise=promise)
+
+    def on_late(self, event: events.Late) -> None:
+        self._change(event.job, promise=Promise("late", event.deadline, event.end))
+
+    def on_service_window(self, event: events.ServiceWindow) -> None:
+        job = self.jobs[event.job]
+        self._change(event.job, windows=job.windows + 1, broken_windows=job.broken_windows + event.broken)
+
+    def on_pardoned(self, event: events.ServiceReset) -> None:
+        self._change(event.job, state=transitions.pardoned(self.jobs[event.job].state, event.t))
+
+    def on_rank_cost(self, event: events.RankCost) -> None:
+        self._cost_ranks(event.job)
+
+    def on_started(self, event: events.Started) -> None:
+        job = event.job
+        self.goes_on_from(job, event.epoch, event.step, event.t)
+        self.started(job, event.devices, event.t, event.lane, event.shares, event.kind, event.kept)
+        self.helpers.started(job, event.prepared_by)
+
+    def on_formed(self, event: events.Formed) -> None:
+        self.charged("reforming", event.seconds * self._share(event.job))
+        self.longest_forming = max(self.longest_forming, event.seconds)
+
+    def on_timed(self, event: events.Timed) -> None:
+        record, devices = self.jobs[event.job], self.running.get(event.job, ())
+        if devices and record.curve is not None:
+            self.jobs[event.job] = record.timed(self.kinds_of(devices), event.rate)
+            self.refined.add(event.job)
+            self._expect_scaling()
+
+    def on_progress(self, event: events.Progress) -> None:
+        self.progressed(event.job, event.epoch, event.step, event.t)
+
+    def on_slowed(self, event: events.Slowed) -> None:
+        self.slowed(event.job, event.rate)
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        job, rate = event.job, event.rate or 0.0
+        self.epoch_ended(job, event.epoch, event.metrics, rate, event.t, event.computed)
+        self._stop_time.deaf[job] = event.deaf
+        if rate:
+            self._stop_time.ended_epoch(job, event.seconds - self.jobs[job].state.epoch / rate)
+
+    def on_checkpoint(self, event: events.Checkpoint) -> None:
+        if event.best is not None:
+            self.bests[event.job] = event.best
+        self.charged("checkpoint", event.seconds * self._share(event.job))
+        self.saved(event.job, event.path, event.seconds)
+
+    def on_best(self, event: events.BestKept) -> None:
+        self.bests[event.job] = event.best
+
+    def on_set_back(self, event: events.SetBack) -> None:
+        self.goes_on_from(event.job, event.epoch, event.step, event.t)
+
+    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
+        self.stopped(event.job, event.epoch, event.step, event.t)
+        if event.why == "lost" and not self.lost_devices.isdisjoint(event.devices):
+            self._cost_ranks(event.job)
+
+    on_paused = on_stopped
+
+    def on_halted(self, event: events.Halted) -> None:
+        self.halted(event.job)
+
+    def on_taken_up(self, event: events.TakenUp) -> None:
+        self.halted(event.job, False)
+
+    def on_done(self, event: events.Done) -> None:
+        self.done(event.job, event.epoch, event.metrics, event.checkpoint, event.t, event.deadline)
+
+    def on_failed(self, event: events.Failed) -> None:
+        text = event.traceback or event.error  # a traceback says all; the stack of a process that ended does not
+        if event.traceback and event.cost_ranks:
+            text = f"{event.error}\n{event.traceback}"
+        self.failed(event.job, event.epoch, text, event.t, event.cost_ranks)
+
+    def on_extended(self, event: events.Extended) -> None:
+        job = self.jobs[event.job]
+        self.stopped(job.name, job.epoch, job.step, event.t)
+        if job.until is not None:
+            self.added(self.jobs[job.name].limited(event.epochs))
+
+    def on_search(self, event: events.Decided) -> None:
+        if event.kind in ("start", "resume"):
+            self.added(self.jobs[event.job].limited(event.end))
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        ahead = not (event.sure or event.probable)
+        self.added(self.jobs[event.job].limited(event.epoch, ahead=ahead))
+
+    def on_dropped(self, event: events.Dropped) -> None:
+        self.added(replace(self.jobs[event.job], checkpoint=None))
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        job = self.jobs[event.job]
+        self.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
+
     # what happens to the run
 
     def reopened(self) -> None:
@@ -195,7 +356,7 @@ class LiveState:
         self._seen = PolicyJobs(self.jobs, self._stop_time)
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
         self._free = FreeDevices(self.cluster)
-        self.lent.reopened()
+        self.helpers.reopened()
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more, or trains one further."""
@@ -227,51 +388,13 @@ class LiveState:
         """The policy wants to see these again, by job."""
         self.promises.update(promises)
 
-    def devices_lost(self, devices: Iterable[int]) -> None:
-        """Nobody can be given them any more."""
-        self.lost_devices |= frozenset(devices)
-        self._free.remove(self._here(self.lost_devices))
-
-    def formed(self, seconds: float) -> None:
-        """A group was formed, and its job's state brought there, in so many seconds."""
-        self.longest_forming = max(self.longest_forming, seconds)
-
-    def session_began(self) -> None:
-        """One session more goes on with the run."""
-        self.sessions, self.is_over = self.sessions + 1, False
-
     def charged(self, kind: str, seconds: float) -> None:
         """The run spent so many seconds on something else than training."""
         self.overhead[kind] += seconds
 
-    def samples_counted(self, counts: SampleCounts) -> None:
-        """A session read, laid and made so many samples."""
-        self.samples = self.samples.plus(counts.read, counts.laid, counts.made)
-
     def preprocessors_measured(self, path: DataPath | None) -> None:
         """It is known how fast preprocessors are; None: nothing was measured."""
         self.data_path = path or self.data_path
-
-    def energy_read(self, told: Energy) -> None:
-        """Hosts used energy since they were last read."""
-        self.energy = self.energy.plus(told)
-
-    def best_kept(self, job: str, best: Best | None) -> None:
-        """A job's best checkpoint is this one from now on; None: it keeps none."""
-        self.bests[job] = best
-
-    def epoch_took(self, job: str, beside: float) -> None:
-        """A job's epoch took so many seconds beside its steps."""
-        self._stop_time.ended_epoch(job, beside)
-
-    def was_deaf(self, job: str, seconds: float) -> None:
-        """A job heard of no wish for so long in its last epoch."""
-        self._stop_time.deaf[job] = seconds
-
-    def ended(self, overhead: Mapping[str, float]) -> None:
-        """The session ended in good order, with these seconds spent on something else than training."""
-        self.overhead.update(overhead)
-        self.is_over = True
 
     # what happens to a job before it trains
 
@@ -299,10 +422,6 @@ class LiveState:
         """A job trains so many samples/s on one device in steps of `batch` samples, other than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
 
-    def rated_together(self, job: str, executors: int, rate: float) -> None:
-        """A job trains so many samples/s on an accelerator with so many of its trainers, and nobody else's."""
-        self.jobs[job] = self.jobs[job].rated_together(executors, rate)
-
     def range_cut(self, job: str, least: int, most: int) -> None:
         """A job's batch can be chosen between these alone."""
         batches = self.jobs[job].batches
@@ -312,10 +431,6 @@ class LiveState:
     def fits(self, job: str, samples: int) -> None:
         """No device holds a batch of a virtual worker of more samples."""
         self._change(job, fits=samples)
-
-    def batch_fixed(self, job: str, batch: int) -> None:
-        """A job that is about to start for the first time has this batch for good."""
-        self.jobs[job] = self.jobs[job].with_batch(batch).with_batches(None)
 
     def batch_changed(self, job: str, batch: int, epoch: int, parts: int = 1) -> None:
         """A job that is about to begin that epoch has another batch from then on, cut into parts."""
@@ -335,22 +450,6 @@ class LiveState:
         self.jobs[job] = record
         if found.ended:
             self._change(job, metrics=dict(found.metrics), checkpoint=found.path)
-
-    def admitted(self, job: str, deadline: float) -> None:
-        """A job's deadline is promised, seconds."""
-        self._change(job, state=transitions.promised(self.jobs[job].state), promise=Promise("made", deadline))
-
-    def promise_broken(self, job: str, deadline: float, end: float | None) -> None:
-        """A job cannot meet the deadline that it was promised; it can be done at `end` at the earliest; None: never."""
-        self._change(job, promise=Promise("late", deadline, end))
-
-    def service_told(self, job: str, broken: bool) -> None:
-        """A window of a job's service level has brought what was promised, or less."""
-        self._change(job, windows=self.jobs[job].windows + 1, broken_windows=self.jobs[job].broken_windows + broken)
-
-    def pardoned(self, job: str, now: float) -> None:
-        """The service that a job has had until now no longer counts against it."""
-        self._change(job, state=transitions.pardoned(self.jobs[job].state, now))
 
     def noticed(self, late: Mapping[str, float]) -> dict[str, float]:
         """Of jobs that can be done then at the earliest, those that are late by as much as is shown of a time."""
@@ -380,14 +479,6 @@ class LiveState:
         pace = self.pace(job, devices)
         state = transitions.given(record.state, len(devices), now, now, pace, record.started)
         self._change(job, status="running", state=state.changed(lane=lane), started=True)
-
-    def timed(self, job: str, rate: float) -> None:
-        """The first steps of a running job were so fast, samples/s."""
-        record, devices = self.jobs[job], self.running.get(job, ())
-        if devices and record.curve is not None:
-            self.jobs[job] = record.timed(self.kinds_of(devices), rate)
-            self.refined.add(job)
-            self._expect_scaling()
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
         """A running job has come to a step of its epoch."""
@@ -435,7 +526,7 @@ class LiveState:
         """A job stands there; what it did beyond that since its last checkpoint is lost."""
         self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
-    def cost_ranks(self, job: str) -> None:
+    def _cost_ranks(self, job: str) -> None:
         """A job lost ranks that trained it."""
         self._change(job, ranks_cost=self.jobs[job].ranks_cost + 1)
 
@@ -598,14 +689,13 @@ class Recorder:
 
     def __init__(self, ledger: LiveState, journal: Journal) -> None:
         self.ledger, self.journal = ledger, journal
-        self._changes = BookChanges(ledger)
 
     def record(self, event: events.Event) -> None:
         """Write down an event of the journal, and change the books by it."""
         if isinstance(event, events.Done):
             deadline = self.ledger.jobs[event.job].state.deadline
             event = replace(event, deadline=deadline if deadline < math.inf else None)
-        self._changes.take(self.journal.write(event))
+        self.ledger.take(self.journal.write(event))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
         """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
@@ -645,182 +735,14 @@ class Recorder:
 
     def announce(self, event: events.Event) -> None:
         """Tell what passes too often to be kept to those who watch, and to nobody else."""
-        self._changes.take(self.journal.announce(event))
+        self.ledger.take(self.journal.announce(event))
 
 
 def recall(ledger: LiveState, told: Iterable[events.Event]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
-    changes = BookChanges(ledger)
     for event in told:
-        changes.take(event)
+        ledger.take(event)
     ledger.reopened()
-
-
-class BookChanges(events.Observer):
-    """What each event changes in the books; what one says of a job that they do not have is passed over."""
-
-    def __init__(self, ledger: LiveState) -> None:
-        self._ledger = ledger
-
-    def take(self, event: events.Event) -> None:
-        """Change the books by an event."""
-        if not isinstance(event, events.JobEvent) or event.job in self._ledger.jobs:
-            super().take(event)
-
-    # the run
-
-    def on_session(self, event: events.Session) -> None:
-        self._ledger.reopened()
-        self._ledger.session_began()
-
-    def on_planned(self, event: events.Planned) -> None:
-        self._ledger.planned(event.allocation, event.t, event.others_go_on)
-        self._ledger.lent.planned(event.lent)
-
-    def on_round_end(self, event: events.RoundEnded) -> None:
-        self._ledger.round_ended(event.t)
-
-    def on_preprocessors(self, event: events.Preprocessors) -> None:
-        self._ledger.preprocessors_measured(DataPath.of(event.counts, event.of_data, event.of_new))
-
-    def on_lost(self, event: events.RanksLost) -> None:
-        self._ledger.devices_lost(event.devices)
-
-    def on_samples(self, event: events.Samples) -> None:
-        self._ledger.samples_counted(SampleCounts(event.read, event.laid, event.made))
-
-    def on_energy(self, event: events.Energy) -> None:
-        self._ledger.energy_read(event)
-
-    def on_ended(self, event: events.Ended) -> None:
-        self._ledger.round_ended(event.t)
-        self._ledger.ended(event.overhead_seconds)
-
-    # a job before it trains
-
-    def on_profile(self, event: events.Profile) -> None:
-        self._ledger.formed(event.forming)
-
-    def on_rates(self, event: events.Rates) -> None:
-        if event.source != "training":  # those follow from the epochs
-            job, kinds = event.job, event.kinds or {"": event.measured}
-            per_node, limit = self._ledger.cluster.per_node, self._ledger.jobs[job].limit
-            curves = {kind: RateCurve(rates, per_node=per_node(kind), workers=limit) for kind, rates in kinds.items()}
-            self._ledger.rated(job, curves, event.source == "guessed")
-
-    def on_batch_profile(self, event: events.BatchProfile) -> None:
-        self._ledger.rated_with(event.job, event.batch, event.rate)
-
-    def on_executor_profile(self, event: events.ExecutorProfile) -> None:
-        self._ledger.rated_together(event.job, event.executors, event.rate)
-
-    def on_batch(self, event: events.Batch) -> None:
-        if event.epoch is None:
-            self._ledger.batch_fixed(event.job, event.batch)
-        else:
-            self._ledger.batch_changed(event.job, event.batch, event.epoch, event.parts or 1)
-
-    def on_admitted(self, event: events.Admitted) -> None:
-        self._ledger.admitted(event.job, math.inf if event.deadline is None else event.deadline)
-
-    def on_late(self, event: events.Late) -> None:
-        self._ledger.promise_broken(event.job, event.deadline, event.end)
-
-    def on_service_window(self, event: events.ServiceWindow) -> None:
-        self._ledger.service_told(event.job, event.broken)
-
-    def on_pardoned(self, event: events.ServiceReset) -> None:
-        self._ledger.pardoned(event.job, event.t)
-
-    def on_rank_cost(self, event: events.RankCost) -> None:
-        self._ledger.cost_ranks(event.job)
-
-    # a job while it trains
-
-    def on_started(self, event: events.Started) -> None:
-        job = event.job
-        self._ledger.goes_on_from(job, event.epoch, event.step, event.t)
-        self._ledger.started(job, event.devices, event.t, event.lane, event.shares, event.kind, event.kept)
-        self._ledger.lent.started(job, event.prepared_by)
-
-    def on_formed(self, event: events.Formed) -> None:
-        self._ledger.charged("reforming", event.seconds * self._ledger.share(event.job))
-        self._ledger.formed(event.seconds)
-
-    def on_timed(self, event: events.Timed) -> None:
-        self._ledger.timed(event.job, event.rate)
-
-    def on_progress(self, event: events.Progress) -> None:
-        self._ledger.progressed(event.job, event.epoch, event.step, event.t)
-
-    def on_slowed(self, event: events.Slowed) -> None:
-        self._ledger.slowed(event.job, event.rate)
-
-    def on_epoch(self, event: events.Epoch) -> None:
-        job, rate = event.job, event.rate or 0.0
-        self._ledger.epoch_ended(job, event.epoch, event.metrics, rate, event.t, event.computed)
-        self._ledger.was_deaf(job, event.deaf)
-        if rate:
-            self._ledger.epoch_took(job, event.seconds - self._ledger.jobs[job].state.epoch / rate)
-
-    def on_checkpoint(self, event: events.Checkpoint) -> None:
-        if event.best is not None:
-            self._ledger.best_kept(event.job, event.best)
-        self._ledger.charged("checkpoint", event.seconds * self._ledger.share(event.job))
-        self._ledger.saved(event.job, event.path, event.seconds)
-
-    def on_best(self, event: events.BestKept) -> None:
-        self._ledger.best_kept(event.job, event.best)
-
-    def on_set_back(self, event: events.SetBack) -> None:
-        self._ledger.goes_on_from(event.job, event.epoch, event.step, event.t)
-
-    # how a job's training ends
-
-    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
-        self._ledger.stopped(event.job, event.epoch, event.step, event.t)
-        if event.why == "lost" and not self._ledger.lost_devices.isdisjoint(event.devices):
-            self._ledger.cost_ranks(event.job)
-
-    on_paused = on_stopped
-
-    def on_halted(self, event: events.Halted) -> None:
-        self._ledger.halted(event.job)
-
-    def on_taken_up(self, event: events.TakenUp) -> None:
-        self._ledger.halted(event.job, False)
-
-    def on_done(self, event: events.Done) -> None:
-        self._ledger.done(event.job, event.epoch, event.metrics, event.checkpoint, event.t, event.deadline)
-
-    def on_failed(self, event: events.Failed) -> None:
-        text = event.traceback or event.error  # a traceback says all; how a process ended, its stack alone does not
-        if event.traceback and event.cost_ranks:
-            text = f"{event.error}\n{event.traceback}"
-        self._ledger.failed(event.job, event.epoch, text, event.t, event.cost_ranks)
-
-    def on_extended(self, event: events.Extended) -> None:
-        job = self._ledger.jobs[event.job]
-        self._ledger.stopped(job.name, job.epoch, job.step, event.t)
-        if job.until is not None:
-            self._ledger.added(self._ledger.jobs[job.name].limited(event.epochs))
-
-    # the trial of a search
-
-    def on_search(self, event: events.Decided) -> None:
-        if event.kind in ("start", "resume"):
-            self._ledger.added(self._ledger.jobs[event.job].limited(event.end))
-
-    def on_ahead(self, event: events.Ahead) -> None:
-        ahead = not (event.sure or event.probable)
-        self._ledger.added(self._ledger.jobs[event.job].limited(event.epoch, ahead=ahead))
-
-    def on_dropped(self, event: events.Dropped) -> None:
-        self._ledger.added(replace(self._ledger.jobs[event.job], checkpoint=None))
-
-    def on_withdrawn(self, event: events.Withdrawn) -> None:
-        job = self._ledger.jobs[event.job]
-        self._ledger.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
 
 
 def run_summary(ledger: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:

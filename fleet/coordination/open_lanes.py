@@ -158,7 +158,7 @@ class LaneMates:
     def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
         """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
         data, path = self._ledger.jobs[starts[0].job].state.data, self._ledger.data_path
-        made = math.inf if path is None else path.feeds(data) * self._ledger.lent.times
+        made = math.inf if path is None else path.feeds(data) * self._ledger.helpers.times
         return divided(list(map(self._reader, starts, places)), made, most)
 
     def _reader(self, start: Start, place: int) -> Reader | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.live_state import BookChanges, LiveState
+from fleet.coordination.live_state import LiveState
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import find_allocation
@@ -104,11 +104,9 @@ def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: LiveS
 def test_what_a_job_does_not_hear_in_counts_as_it_was_in_its_last_epoch(ledger: LiveState) -> None:
     """An evaluation, say: it is longer than any step."""
     for longest in (90.0, 30.0):
-        ledger.was_deaf("a", longest)
+        ledger.take(as_event({"event": "epoch", "t": 1.0, "job": "a", "epoch": 1, "metrics": {}, "deaf": longest}))
         assert ledger.seconds_to_stop() == pytest.approx(longest)
-    BookChanges(ledger).take(
-        as_event({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
-    )
+    ledger.take(as_event({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0}))
     assert ledger.seconds_to_stop() == pytest.approx(40.0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.live_state import BookChanges, LiveState, Recorder, recall
+from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
@@ -54,7 +54,7 @@ def keeper(tmp_path: Path) -> Iterator[Recorder]:
 def read_again(path: Path) -> LiveState:
     ledger = books()
     for line in read_journal(path):
-        BookChanges(ledger).take(line)
+        ledger.take(line)
     return ledger
 
 
@@ -176,10 +176,8 @@ def test_what_the_training_taught_about_rates_counts_once(keeper: Recorder) -> N
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
     ledger = books()
-    BookChanges(ledger).take(
-        as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
-    )
-    BookChanges(ledger).take(as_event({"event": "something of a later version", "t": 0.0}))
+    ledger.take(as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0}))
+    ledger.take(as_event({"event": "something of a later version", "t": 0.0}))
     assert not ledger.running
 
 
@@ -199,9 +197,7 @@ def test_samples_of_all_sessions_are_added(keeper: Recorder, tmp_path: Path) -> 
     keeper.record(events.Samples(read={"digits": 20}, laid={"digits": 12}, made={"digits": 4}))
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    BookChanges(fresh).take(
-        as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
-    )
+    fresh.take(as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}}))
     assert fresh.samples.to_json() == {
         "read": 24, "laid": 13, "made": 4,
         "of_data": {

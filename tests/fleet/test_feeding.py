@@ -124,7 +124,7 @@ def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Recor
 
 def lending(books: Recorder, lent: int, made: float = 110.0) -> Feeding:
     """One preprocessor, and a plan that counts with so many trainers."""
-    books.ledger.lent = HelperPreprocessors(Lending(1, 2))
+    books.ledger.helpers = HelperPreprocessors(Lending(1, 2))
     books.record(events.Preprocessors(counts={1: made}, of_data={"data": made}, demand=1.0, chosen=1))
     books.record(events.Planned(round=0, allocation={}, lent=lent))
     return Feeding(books, False)
@@ -153,15 +153,15 @@ def test_books_tell_who_prepares_for_whom(books: Recorder) -> None:
     feeding = lending(books, 1)
     books.record(events.Started(round=0, job="c", devices=(0,), epoch=0, step=0, lane=1, prepared_by=(2,)))
     assert books.ledger.feeds("a") == fed_by(books.ledger.data_path, books.ledger.jobs["a"]) * 2
-    assert books.ledger.lent.devices(books.ledger.running) == {2}
+    assert books.ledger.helpers.devices(books.ledger.running) == {2}
     assert helpers(feeding, start("a", 1)) == {(2,)}, "it has the data open"
     stay = {"c": (0,)}
     assert feeding.formed_anew({"a": (1,)}, {"a": (1,), **stay}, 0) == {"a": (1,)}, "lanes stay with their makers"
     assert feeding.formed_anew({"a": (2,)}, {"a": (2,), **stay}, 0) == {"a": (2,), **stay}, "but for one that is wanted"
     books.record(events.Stopped(job="c", devices=(0,), epoch=0, step=1, why="policy"))
-    assert not books.ledger.lent.devices(books.ledger.running)
+    assert not books.ledger.helpers.devices(books.ledger.running)
     books.record(events.Session(session=1))
-    assert books.ledger.lent.counted == 0
+    assert books.ledger.helpers.counted == 0
 
 
 @pytest.mark.parametrize(("made", "samples", "anew"), [(50.0, 1e4, True), (50.0, 10.0, False), (95.0, 1e4, False)])

@@ -8,7 +8,8 @@ import pytest
 
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.live_state import BookChanges, LiveState, recall
+from fleet.coordination.live_state import LiveState, recall
+from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -166,7 +167,7 @@ def test_service_is_that_of_all_devices_until_now() -> None:
     books.stopped("a", 1, 3, 18.0)
     stopped = seen(books, 30.0)
     assert (stopped.attained_at(30.0), stopped.remaining_at(30.0), stopped.last, stopped.held) == (16, 170, (0, 1), 0)
-    books.pardoned("a", 30.0)
+    books.take(events.ServiceReset(job="a", t=30.0))
     assert seen(books, 31.0).pardoned == 16
     books.started("a", (1,), 40.0)
     assert (seen(books, 41.0).restarts, seen(books, 41.0).attained_at(41.0)) == (1, 17)
@@ -184,19 +185,17 @@ def test_a_job_is_seen_once_it_has_arrived() -> None:
 def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
     books = ledger()
     for seconds in (0.5, 2.0, 1.0):
-        books.formed(seconds)
+        books.take(events.Formed(job="a", seconds=seconds))
     assert seen(books, 0.0).restart == 2
     later = ledger()
-    BookChanges(later).take(as_event({"event": "formed", "job": "a", "seconds": 3.0}))
+    later.take(as_event({"event": "formed", "job": "a", "seconds": 3.0}))
     assert seen(later, 0.0).restart == 3
 
 
 def test_a_measurement_tells_what_forming_costs_before_any_group_trains() -> None:
     books = ledger()
-    BookChanges(books).take(as_event({"event": "profile", "job": "a", "forming": 1.5}))
-    BookChanges(books).take(
-        as_event({"event": "profile", "job": "a"})
-    )  # of a run that was begun before this was measured
+    books.take(as_event({"event": "profile", "job": "a", "forming": 1.5}))
+    books.take(as_event({"event": "profile", "job": "a"}))  # of a run that was begun before this was measured
     assert seen(books, 1.0).restart == 1.5
 
 
@@ -221,24 +220,24 @@ def test_a_dropped_job_has_failed_and_says_why() -> None:
 def test_what_becomes_of_a_promise() -> None:
     books = ledger(deadline=50.0)
     assert books.jobs["a"].result()["promise"] is None
-    books.admitted("a", 50.0)
+    books.take(events.Admitted(job="a", deadline=50.0))
     books.started("a", (0, 1), 10.0)
     assert books.jobs["a"].expected_end == 25.0 and not books.late
     books.slowed("a", 5.0)
     assert books.jobs["a"].expected_end == 70.0 and seen(books, 10.0).rate(1) == 2.5
-    books.promise_broken("a", 50.0, 70.0)
+    books.take(events.Late(job="a", deadline=50.0, end=70.0))
     assert books.late == {"a"}
     assert books.jobs["a"].result()["promise"] == {"status": "late", "deadline": 50.0, "end": 70.0}
     books.reopened()
     assert not books.late, "each session finds out anew"
-    BookChanges(books).take(as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
+    books.take(as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
     assert books.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 50.5, "end": 51.0}
 
 
 def test_a_promise_is_kept_by_the_clock_of_the_session_in_which_its_job_ends() -> None:
     books = ledger(deadline=20.0)  # 30 s later a session began by whose clock it is due at 20 s, no more at 50 s
     for line in ({"event": "admitted", "deadline": 50.0}, {"event": "done", "epoch": 3, "t": 40.0, "deadline": 50.0}):
-        BookChanges(books).take(as_event({"job": "a", "t": 1.0, **line}))
+        books.take(as_event({"job": "a", "t": 1.0, **line}))
     books.reopened()
     assert books.jobs["a"].result()["promise"] == {"status": "kept", "deadline": 50.0, "end": 40.0}
 
@@ -256,8 +255,8 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     end_epoch(books, 1, 15.0)
     books.saved("a", "a.h5", 0.1)
     end_epoch(books, 2, 20.0)
-    books.devices_lost([1])
-    BookChanges(books).take(
+    books.take(events.RanksLost(devices=(1,)))
+    books.take(
         as_event({"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]})
     )
     assert books.status == "stopped" and not books.running
@@ -269,7 +268,7 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.saved("a", "a.h5", 0.1)
     assert books.jobs["a"].ranks_cost == 0
     books.started("a", (0,), 30.0)
-    BookChanges(books).take(
+    books.take(
         as_event({"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]})
     )
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"
@@ -355,9 +354,7 @@ def test_a_pace_is_learnt_for_how_trainers_share_accelerators() -> None:
     books = LiveState(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
     assert books.pace("a", (0, 2)) == 12.0, "nobody has measured it"
     for executors, rate in ((1, 10.0), (2, 15.0), (4, 1.0)):
-        BookChanges(books).take(
-            as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0})
-        )
+        books.take(as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0}))
     assert seen(books, 0.0).executor_rates == (10.0, 15.0), "there is none of three"
     assert (books.pace("a", (0,)), books.pace("a", (0, 2)), books.pace("a", (0, 1))) == (10.0, 15.0, 20.0)
     books.started("a", (0, 2), 0.0)

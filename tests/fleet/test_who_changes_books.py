@@ -15,10 +15,12 @@ THEIR_OWN = {"live_state.py"}
 
 
 def changing_methods() -> set[str]:
-    """Public methods of the books that answer nothing: they are what happens; `planned` answers with its round."""
+    """Public methods of the state that return nothing: they are what happens. Events may be applied by anyone: they are
+    in the journal already.
+    """
     methods = inspect.getmembers(LiveState, inspect.isfunction)
     answers = {name: inspect.signature(method).return_annotation for name, method in methods if name[0] != "_"}
-    return {name for name, answer in answers.items() if answer == "None"} | {"planned"}
+    return {name for name, answer in answers.items() if answer == "None" and not name.startswith("on_")} - {"take"}
 
 
 def changes(text: str, methods: set[str]) -> list[str]:

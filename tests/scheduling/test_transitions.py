@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
+from fleet.journal.events import ServiceReset
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -50,7 +51,7 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
         simulated.given("a", devices, now, 0.0, pace)
         now, steps = now + spell.steps * STEP / pace, steps + spell.steps
         if spell.pardoned:
-            live.pardoned("a", now)
+            live.take(ServiceReset(job="a", t=now))
             simulated.pardoned("a", now)
         live.stopped("a", *divmod(steps, 100), now)
         simulated.taken("a", now)

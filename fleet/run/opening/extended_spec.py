@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.failures import storage
-from fleet.coordination.live_state import BookChanges, LiveState
+from fleet.coordination.live_state import LiveState
 from fleet.journal import events
 from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_error import tell
@@ -65,5 +65,5 @@ def reopen(ledger: LiveState, directory: Path, journal: Iterable[events.Event]) 
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            BookChanges(ledger).take(events.Extended(job=job, epochs=known[job]))
+            ledger.take(events.Extended(job=job, epochs=known[job]))
     return new

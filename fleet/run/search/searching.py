@@ -10,7 +10,7 @@ from typing import Any
 from fleet.coordination.coordinator import dropped_by
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.live_state import BookChanges, Recorder
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits
@@ -105,7 +105,7 @@ class Searching:
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for failed in self._recorded.failed.values():
-            BookChanges(self._books.ledger).take(failed)
+            self._books.ledger.take(failed)
         self._ahead.begin()
         if self._copies is not None:
             self._copies.tell()

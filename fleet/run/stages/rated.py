@@ -69,7 +69,7 @@ def rate_jobs(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    lent, weighed = keeper.ledger.lent.lending.most, weighs_data_path(opened.policy)
+    lent, weighed = keeper.ledger.helpers.lending.most, weighs_data_path(opened.policy)
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
