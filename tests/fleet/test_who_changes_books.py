@@ -49,6 +49,6 @@ def test_only_the_bookkeeper_changes_books(room: str) -> None:
 
 def test_changes_of_books_would_be_found() -> None:
     methods = changing_methods()
-    assert {"started", "done", "charged", "ended", "planned"} <= methods and "state" not in methods
+    assert {"started", "done", "charged", "stopped", "planned"} <= methods and "state" not in methods
     text = "self.ledger.done(1)\nledger.is_over = True\nself._ledger.jobs[2] = 3\nledger.samples += 4\nledger.state(5)"
     assert sorted(changes(text, methods)) == ["done", "is_over", "jobs", "samples"]
