@@ -13,8 +13,7 @@ from typing import Any
 
 from fleet.journal import events
 from fleet.journal.events import parse
-from fleet.journal.journal import as_json, event_of
-from fleet.journal.lines import devices_of, job_name, job_of, new_lines, second_of
+from fleet.journal.journal import as_json, devices_of, event_of, job_name, job_of, new_lines, second_of
 from fleet.journal.state import EnergyTotals
 from preprocess.files.reading import MOST_JSON_BYTES, open_file, read_bytes
 from preprocess.files.writing import write_parts

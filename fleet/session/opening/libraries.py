@@ -8,16 +8,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleet.coordination.lost_ranks import survives_losses
+from fleet.coordination.failures import survives_losses
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.machine.launch.loading import loading
-from fleet.session.bad_input import BadInput
-from fleet.session.opening.agreement import agree
 from fleet.session.opening.trial import try_to_send
 from fleet.session.options import RunOptions
+from fleet.workers.agreement import BadInput, agree
 from trainers.device.device_room import keep_to_share
 from trainers.device.own_device import select
 
