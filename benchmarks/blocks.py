@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import zarr
 
 from benchmarks.bars import bar
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, OrderSpec, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, OrderSpec, SourceSpec
 from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.owners import LanePortions
+from preprocess.samples.stream import Itinerary, LanePortions, LaneSpec, StreamKey
 
 CHUNKS, CHUNK, SIDE = 96, 64, 24  # a sample is a field of SIDE squared numbers
 PREPROCESSORS, WINDOW, SLOT, EPOCHS = 4, 16, 32, 4

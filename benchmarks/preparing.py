@@ -12,19 +12,13 @@ import numpy as np
 import simplejpeg
 
 from benchmarks.pictures import SIDE, pictures
-from preprocess import (
-    Dataset,
-    Itinerary,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleGenerator,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.order import epoch_order
-from preprocess.transforms.random_resized_crop import RandomResizedCrop
+from preprocess import Dataset
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import SampleGenerator, epoch_order
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
+from preprocess.transforms.images import RandomResizedCrop
 
 __all__ = ["BareLoop", "OnePreprocessor", "randomness_share"]
 

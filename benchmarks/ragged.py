@@ -10,20 +10,11 @@ import numpy as np
 from benchmarks.bars import at_most
 from benchmarks.ragged_sets import KINDS
 from fleet.run.ranks.packed_data import PackedData
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.ring.control import slots_that_fit
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes, slots_that_fit
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 SAMPLES = 4096
 PLANNED = 256  # samples of equal places in rings of the size that is measured

@@ -15,7 +15,11 @@ import torch
 
 from benchmarks.pictures import pictures
 from fleet.run.ranks.feed import BatchFeed, Reading, Share, StepBatches
-from preprocess import Dataset, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SharedLoader, StreamKey, lane_bytes
+from preprocess import Dataset, SharedLoader
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 __all__ = ["Memory", "memory_of", "memory_of_feed"]

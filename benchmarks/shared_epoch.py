@@ -23,27 +23,16 @@ import numpy as np
 
 from benchmarks.closing import close_all
 from fleet.machine.cluster_map import gather
-from preprocess import (
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SampleStore,
-    SlotReceiver,
-    Source,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    Traffic,
-    lane_bytes,
-    open_stores,
-)
+from preprocess import Dataset, DatasetSpec, Source, SourceSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver, Traffic
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
 from preprocess.samples.layout import Array
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 if TYPE_CHECKING:
     from mpi4py import MPI

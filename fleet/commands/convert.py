@@ -102,7 +102,7 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
 def _verify(path: Path) -> None:
     from preprocess.conversion.verify import verify
     from preprocess.samples.errors import DataSpecError
-    from preprocess.sources.damage import DamageError
+    from preprocess.sources.checked_files import DamageError
 
     try:
         with _bar("checking") as show:

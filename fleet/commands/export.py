@@ -35,7 +35,8 @@ def export(
     from fleet.run.harvest.errors import HarvestError
     from fleet.run.harvest.recorded_spec import check_trusted
     from fleet.spec import ReferenceProblem, SpecError
-    from preprocess import SourceError, TransformError
+    from preprocess import SourceError
+    from preprocess.samples.errors import TransformError
     from trainers import CheckpointError
 
     kinds = (HarvestError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from fleet.coordination.ledger import Ledger
-from preprocess import StreamKey
+from preprocess.samples.stream import StreamKey
 
 
 class AwaitedEpochs:

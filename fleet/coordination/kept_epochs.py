@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fleet.coordination.awaited_epochs import AwaitedEpochs, name_of
 from fleet.coordination.crew import Crew
 from fleet.coordination.protocol import StreamAwaited
-from preprocess import LaneSpec, StreamKey
+from preprocess.samples.stream import LaneSpec, StreamKey
 
 _NOTHING = None, frozenset[int]()
 

@@ -13,7 +13,7 @@ from fleet.coordination.kept_epochs import KeptEpochs
 from fleet.coordination.lane_mates import Mates
 from fleet.coordination.protocol import CloseLane, OpenLane
 from fleet.coordination.samples_made import SampleCounter
-from preprocess import LaneSpec, StreamKey
+from preprocess.samples.stream import LaneSpec, StreamKey
 
 
 @dataclass(frozen=True)

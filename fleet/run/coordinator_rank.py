@@ -25,7 +25,7 @@ from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 PULSE_SECONDS = 15.0
 

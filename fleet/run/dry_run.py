@@ -32,7 +32,7 @@ from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.own_part import part_in_words
 from fleet.spec.semantics import schedule_notes
-from preprocess import shared_memory_available
+from preprocess.ring.shared_memory import shared_memory_available
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.torn_samples import told_of
 from fleet.spec import SpecError
-from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
+from preprocess import SourceError
+from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -9,8 +9,9 @@ from fleet.run.bad_input import BadInput
 from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
-from preprocess import HELD_OUT, TRAIN, Dataset
+from preprocess import Dataset
 from preprocess.files.modules import at_home
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 
 def example_inputs(spec: EnsembleSpec, job: Job, samples: int = 2) -> Tensor:

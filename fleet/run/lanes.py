@@ -12,7 +12,9 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.search.widest import largest_trial_batch, trials_at_once
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key
-from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
+from preprocess.ring.lane_memory import bytes_needed, lane_bytes
+from preprocess.ring.shared_memory import window_bytes
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train

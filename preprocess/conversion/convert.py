@@ -91,7 +91,7 @@ def convert(
     progress: Callable[[ConversionProgress], None] | None = None,
     sync_seconds: float = 1.0,
 ) -> Conversion:
-    """Convert a data set into an HDF5 file, see `preprocess.sources.hdf5_layout`.
+    """Convert a data set into an HDF5 file, see `preprocess.sources.hdf5`.
 
     If it is killed, the same call goes on where it was; the file that comes out is the same, byte for byte, whatever
     the workers and however often it was begun. The workers are processes that are spawned: a script calls this under

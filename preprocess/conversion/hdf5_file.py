@@ -18,7 +18,7 @@ import numpy as np
 
 from preprocess.files.writing import open_in_place
 from preprocess.samples.layout import Array
-from preprocess.sources.hdf5_layout import FORMAT, VERSION, index_digest
+from preprocess.sources.hdf5 import FORMAT, VERSION, index_digest
 
 _ALIGNMENT = 8
 

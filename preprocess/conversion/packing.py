@@ -63,7 +63,7 @@ class StoredForm:
         """
         if not self.encoded:
             return self._pack_array(np.asarray(sample))
-        from preprocess.samples.decode import decode_picture
+        from preprocess.transforms.decode import decode_picture
 
         image = decode_picture(sample, self.channels)
         if self.encoding == "decoded":

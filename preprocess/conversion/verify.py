@@ -12,10 +12,9 @@ from pathlib import Path
 from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError
 from preprocess.sources.arrays import existing
-from preprocess.sources.damage import DamageError, damage_named
-from preprocess.sources.hdf5 import WHOLE, refuse_elsewhere, try_hdf5
+from preprocess.sources.checked_files import DamageError, damage_named
+from preprocess.sources.hdf5 import FORMAT, WHOLE, SplitIndex, read_index, refuse_elsewhere, try_hdf5
 from preprocess.sources.hdf5 import open_file as open_hdf5_file
-from preprocess.sources.hdf5_layout import FORMAT, SplitIndex, read_index
 
 
 @dataclass(frozen=True)

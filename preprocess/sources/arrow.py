@@ -14,11 +14,9 @@ from preprocess.files.reading import NotAFile, TooLarge, read_json
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import existing
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn
-from preprocess.sources.damage import DamageError, damage_named
+from preprocess.sources.checked_files import DamageError, bounded, damage_named, needed
 from preprocess.sources.file_paths import file_paths
-from preprocess.sources.optional_package import needed
 from preprocess.sources.table_source import TableArguments, TableSource, TriedTable, open_table, try_table
-from preprocess.sources.trial import bounded
 
 _WHAT = "an Arrow file, a pattern of them, or the folder that save_to_disk wrote"
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc")

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.block_order import BlockOrder, Indices, OrderSpec
 from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Indices
+from preprocess.samples.order import BlockOrder, OrderSpec
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, Subset
 

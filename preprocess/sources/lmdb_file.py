@@ -20,11 +20,9 @@ import numpy as np
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import existing, is_plain_image, open_array
-from preprocess.sources.damage import damage_named
+from preprocess.sources.checked_files import bounded, damage_named, needed, try_in_time
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
-from preprocess.sources.optional_package import needed
-from preprocess.sources.tar_fields import array_of, target_array, value_of
-from preprocess.sources.trial import bounded, try_in_time
+from preprocess.sources.tar_shards import array_of, target_array, value_of
 
 _NPY = b"\x93NUMPY"
 _MEND = "copy it anew from where it came, or write it anew"

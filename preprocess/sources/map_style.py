@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import NotArrays, SourceError
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.samples.names import load_object
+from preprocess.samples.errors import NotArrays, SourceError, load_object
+from preprocess.samples.layout import Array, RaggedSize, SampleLayout
 from preprocess.samples.order import global_generators_seeded
-from preprocess.samples.ragged import RaggedSize
 from preprocess.sources.arrays import is_plain_image
 
 

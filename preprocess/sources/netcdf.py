@@ -8,10 +8,9 @@ from typing import Any
 from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import existing
-from preprocess.sources.damage import damage_named
+from preprocess.sources.checked_files import bounded, damage_named, try_in_time
 from preprocess.sources.hdf5 import check_rows, refuse_elsewhere
 from preprocess.sources.hdf5 import open_file as open_hdf5_file
-from preprocess.sources.trial import bounded, try_in_time
 from preprocess.sources.windows import MEND, WindowArguments, WindowSource
 
 

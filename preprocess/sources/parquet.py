@@ -12,11 +12,9 @@ from preprocess.files.memory import SMALL_BYTES, check_claim
 from preprocess.samples.errors import SourceError
 from preprocess.sources.arrays import existing
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn
-from preprocess.sources.damage import DamageError, damage_named
+from preprocess.sources.checked_files import DamageError, bounded, damage_named, needed
 from preprocess.sources.file_paths import file_paths
-from preprocess.sources.optional_package import needed
 from preprocess.sources.table_source import TableArguments, TableSource, TriedTable, open_table, try_table
-from preprocess.sources.trial import bounded
 
 _WHAT = "a Parquet file, a pattern such as data/train-*.parquet, or a folder of them"
 PARQUET_ENDINGS = (".parquet", ".pq")

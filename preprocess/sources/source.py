@@ -9,15 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from preprocess.files.memory import check_claim
-from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.arrays import open_numpy
+from preprocess.samples.layout import Array, Indices, SampleLayout
+from preprocess.sources.arrays import open_idx, open_numpy
 from preprocess.sources.arrow import open_arrow
-from preprocess.sources.damage import refusals_named
+from preprocess.sources.checked_files import refusals_named
+from preprocess.sources.encoded_images import open_image_folder
 from preprocess.sources.hdf5 import open_hdf5
-from preprocess.sources.idx import open_idx
-from preprocess.sources.image_folder import open_image_folder
 from preprocess.sources.lmdb_file import open_lmdb
 from preprocess.sources.map_style import MapStyleSource, open_map_style
 from preprocess.sources.netcdf import open_netcdf

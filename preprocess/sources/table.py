@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
+from preprocess.samples.layout import Indices
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn, column_kind
 
 #: Chunks that are kept at most, however small they are.

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import Array, Indices, SampleLayout
 from preprocess.sources.arrays import is_plain_image
 from preprocess.sources.arrow_columns import ColumnKind
+from preprocess.sources.checked_files import try_in_time
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.table import Rows, Table, chosen_columns
-from preprocess.sources.trial import try_in_time
 
 _MIB = 2**20
 

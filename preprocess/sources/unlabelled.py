@@ -9,13 +9,16 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array
-from preprocess.sources.arrays import Archive, ArraySource, existing, open_array
-from preprocess.sources.damage import damage_named
-from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, has_ending
+from preprocess.sources.arrays import Archive, ArraySource, existing, idx_array, open_array
+from preprocess.sources.checked_files import bounded, damage_named, try_in_time
+from preprocess.sources.encoded_images import (
+    IMAGE_EXTENSIONS,
+    ImageFolderSource,
+    check_channels,
+    has_ending,
+    images_below,
+)
 from preprocess.sources.hdf5 import check_numbers, check_rows, open_file, refuse_elsewhere
-from preprocess.sources.idx import idx_array
-from preprocess.sources.image_folder import ImageFolderSource, images_below
-from preprocess.sources.trial import bounded, try_in_time
 
 KINDS = "a folder of images, an image, an .npy, .npz or HDF5 file, or an IDX file"
 HDF5 = (".h5", ".hdf5", ".he5")

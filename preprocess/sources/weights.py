@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocess.samples.errors import SourceError
-from preprocess.samples.names import load_object
+from preprocess.samples.errors import SourceError, load_object
 from preprocess.samples.order import global_generators_seeded
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.damage import damage_named
+from preprocess.samples.layout import Array, Indices, SampleLayout
+from preprocess.sources.checked_files import damage_named
 
 _MIB = 2**20
 MEND = "copy it anew from where it came, or write it anew"

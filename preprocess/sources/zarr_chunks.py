@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from preprocess.files.memory import SMALL_BYTES, check_claim
 from preprocess.files.reading import open_descriptor
-from preprocess.sources.damage import DamageError
+from preprocess.sources.checked_files import DamageError
 from preprocess.sources.zarr_files import MEND
 
 _BLOSC = struct.Struct("<4xI4xI")  # of Blosc: the bytes that it unpacks to, and its own size, header included

@@ -15,7 +15,7 @@ from typing import Any
 from preprocess.files.memory import BLOCK_BYTES, check_claim
 from preprocess.files.reading import MOST_JSON_BYTES, NotAFile, open_descriptor, read_bytes
 from preprocess.samples.errors import SourceError
-from preprocess.sources.damage import DamageError
+from preprocess.sources.checked_files import DamageError
 
 MEND = "copy it anew from where it came, or write it anew"
 NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")

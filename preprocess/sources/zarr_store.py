@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocess.samples.errors import SourceError, spelling_advice
-from preprocess.sources.damage import damage_named
-from preprocess.sources.optional_package import needed
+from preprocess.sources.checked_files import damage_named, needed
 from preprocess.sources.windows import MEND, WindowArguments, WindowSource
 from preprocess.sources.zarr_chunks import CheckedArray
 from preprocess.sources.zarr_files import NAMES, check_opened, opened_group

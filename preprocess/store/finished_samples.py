@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from preprocess.samples.itinerary import Span
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import Array, Indices, SampleLayout
 from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.owners import Indices
-from preprocess.samples.stream import LaneSpec
+from preprocess.samples.stream import LaneSpec, Span
 
 _NOWHERE = -1
 _MARGIN = 1.1

@@ -15,7 +15,11 @@ import torch
 from fleet.run.ranks import prefetch
 from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from fleet.run.ranks.prefetch import ReadAhead, TimedOut
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape
+from preprocess.ring.ring import Ring
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SAMPLES, HELD_OUT, SLOT, BATCH = 50, 11, 4, 3

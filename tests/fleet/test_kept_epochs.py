@@ -12,7 +12,8 @@ from fleet.coordination.ledger import Ledger
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
 from fleet.coordination.protocol import StreamAwaited
 from fleet.machine.cluster_map import ClusterMap, Place
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from tests.fleet.test_awaited_epochs import books
 from tests.fleet.test_losses import Post
 

@@ -17,7 +17,8 @@ from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Mess
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 KEY = StreamKey("data", 0, 0)
 Kind = TypeVar("Kind", bound=Message)

@@ -19,7 +19,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from tests.fleet.test_losses import Post
 
 EPOCH, RATE = 100.0, 10.0

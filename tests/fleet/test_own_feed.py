@@ -14,21 +14,13 @@ import pytest
 import torch
 
 from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SourceSpec,
-    StreamKey,
-)
-from preprocess.samples.substitutes import Mask, mask_of
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SAMPLES, SLOT, SEED, EPOCHS = 50, 4, 7, 3

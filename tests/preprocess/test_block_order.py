@@ -16,22 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from preprocess import (
-    BlockOrder,
-    DataSpecError,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    OrderSpec,
-    SampleLayout,
-    SourceError,
-    StreamKey,
-    open_source,
-)
-from preprocess.samples.order import EpochOrders
-from preprocess.samples.owners import SampleOwners
+from preprocess import DataSpecError, OrderSpec, SampleLayout, SourceError, open_source
+from preprocess.samples.order import BlockOrder, EpochOrders
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary, LaneSpec, SampleOwners, StreamKey
 from preprocess.sources.blocks import block_bytes, block_order, block_starts
-from preprocess.store.own_samples import OwnKeys
+from preprocess.store.futures import OwnKeys
 
 seeds, epochs = st.integers(0, 2**63), st.integers(0, 1000)
 BY_BLOCKS = OrderSpec("blocks")

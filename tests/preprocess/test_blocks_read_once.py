@@ -12,29 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from preprocess import (
-    Bag,
-    BlockOrder,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    OrderSpec,
-    Part,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleStore,
-    SharedLoader,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-    sample_costs,
-    throughput,
-)
+from preprocess import Bag, Dataset, DatasetSpec, OrderSpec, Part, SharedLoader, SourceSpec
+from preprocess.making.costs import open_stores, sample_costs, throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.order import BlockOrder
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 SAMPLES, CHUNK, WINDOW, WRITERS, SLOT, LANES, WIDTH = 720, 20, 6, 3, 16, 3, 64
 CHUNKS = SAMPLES // CHUNK

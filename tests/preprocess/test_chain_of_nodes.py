@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks.shared_epoch import Epoch, digest_alone
 from benchmarks.three_hosts import run_epoch
-from preprocess import Itinerary, LaneSpec, NodeMap, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.making.broadcast import NodeMap
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 LAYOUT = SampleLayout((2, 2, 1), "uint8")
 LOCAL = [str(Path(sys.executable).with_name("mpiexec")), "--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx"]

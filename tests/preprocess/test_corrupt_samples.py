@@ -11,25 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    CorruptLimitError,
-    Dataset,
-    DatasetSpec,
-    DataSpecError,
-    Itinerary,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleError,
-    SkippedSample,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.corrupt import CorruptSamples
+from preprocess import Dataset, DatasetSpec, DataSpecError, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import CorruptLimitError, CorruptSamples, SampleError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from tests.preprocess.support.damaged import damaged_module, made, numbered, skipping
 
 SLOT = 8

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from preprocess import HELD_OUT, TRAIN, Itinerary, SampleGenerator, epoch_order
-from preprocess.samples.order import seed_global_generators
+from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order, seed_global_generators
+from preprocess.samples.stream import Itinerary
 
 
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 5))

@@ -17,26 +17,13 @@ import pytest
 from PIL import Image
 
 from benchmarks.closing import close_all
-from preprocess import (
-    TRAIN,
-    CorruptLimitError,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleError,
-    SkippedSample,
-    SourceError,
-    SourceSpec,
-    StreamKey,
-    WriterLost,
-    lane_bytes,
-)
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import CorruptLimitError, RingTimeout, SampleError, SkippedSample, WriterLost
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 
 SLOT = 4

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, SampleLayout, SourceSpec, StoreBudget, StreamKey
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from preprocess.store.finished_samples import FinishedSamples, SlotPortion
+from preprocess.store.sample_store import StoreBudget
 from tests.preprocess.support.keeping_team import LANES, SLOT, Team, Visits, assert_same, expected, opened, whole
 
 PLENTY = 64 << 20

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 import zarr
 
-from preprocess import Dataset, DatasetSpec, Itinerary, SourceSpec
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.samples.stream import Itinerary
 from tests.preprocess.support.tables import save_to_disk, write_file, write_parquet
 from tests.preprocess.test_tar_shards import write as write_shard
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocess import HELD_OUT, TRAIN, Itinerary
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import Itinerary
 
 
 def plainly(itinerary: Itinerary, epochs: int) -> list[tuple[int, str, int]]:

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from preprocess import Bag, Fold, Itinerary, MemberOrder, Part, epoch_order
+from preprocess import Bag, Fold, Part
+from preprocess.samples.order import epoch_order
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary
 from trainers import BatchPlan
 
 seeds = st.integers(0, 2**31 - 1)

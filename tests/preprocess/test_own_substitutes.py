@@ -14,29 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Bag,
-    Dataset,
-    DatasetSpec,
-    Fold,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    Part,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleError,
-    SharedLoader,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.layout import ITSELF
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import mask_of
+from preprocess import Bag, Dataset, DatasetSpec, Fold, Part, SharedLoader, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import SampleError
+from preprocess.samples.layout import ITSELF, places_in
+from preprocess.samples.order import HELD_OUT, TRAIN, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 from preprocess.store.finished_samples import FinishedSamples
 from tests.preprocess.support.counting import counted
 from tests.preprocess.support.damaged import damaged_module, skipping

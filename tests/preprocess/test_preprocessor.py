@@ -14,29 +14,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from benchmarks.closing import close_all
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    DataSpecError,
-    Itinerary,
-    LaneError,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleError,
-    SampleLayout,
-    SourceSpec,
-    StreamKey,
-    TransformError,
-    epoch_order,
-    lane_bytes,
-    throughput,
-)
+from preprocess import Dataset, DatasetSpec, DataSpecError, SampleLayout, SourceSpec
+from preprocess.making.costs import throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import LaneError, RingTimeout, SampleError, TransformError
+from preprocess.samples.order import HELD_OUT, TRAIN, epoch_order
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 SLOT = 8
 

@@ -12,28 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneError,
-    LaneReader,
-    LaneSpec,
-    LaneWriter,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleLayout,
-    SkippedSample,
-    SourceSpec,
-    StreamKey,
-    WriterLost,
-    lane_bytes,
-)
-from preprocess.ring.control import slots_that_fit
-from preprocess.ring.ragged_lane import PackedBytes
-from preprocess.samples.owners import SampleOwners
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import PackedBytes, RingShape, lane_bytes, slots_that_fit
+from preprocess.ring.ring import LaneReader, LaneWriter, Ring
+from preprocess.samples.errors import LaneError, RingTimeout, SkippedSample, WriterLost
+from preprocess.samples.stream import Itinerary, LaneSpec, SampleOwners, StreamKey
 from tests.preprocess.support.ragged_bytes import Bytes
 from tests.preprocess.test_shared_ring import forked
 

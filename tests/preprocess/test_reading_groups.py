@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocess.sharing.joining import PreparingCosts
-from preprocess.sharing.own_pace import OwnPace
-from preprocess.sharing.reading_groups import ReadingGroup, ReadingGroups, StreamName
+from preprocess.sharing.loader import OwnPace
+from preprocess.sharing.service import ReadingGroup, ReadingGroups, StreamName
 
 LENGTH = 100
 PATIENCE = 30.0

@@ -13,19 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Preprocessor,
-    SampleStore,
-    SourceSpec,
-    StoreBudget,
-    is_divided,
-    is_worth_keeping,
-    throughput,
-)
-from preprocess.store.blocks import BlockAllocator
-from preprocess.store.sample_store import Keeping
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.costs import is_divided, is_worth_keeping, throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.store.sample_store import BlockAllocator, Keeping, SampleStore, StoreBudget
 from tests.preprocess.support.keeping_team import (
     LANES,
     SLOT,

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader, SourceError
+from preprocess import Dataset, DatasetSpec, SharedLoader, SourceError
+from preprocess.samples.stream import Itinerary
 from tests.preprocess.support.commanded import CommandedLoader
 from tests.preprocess.support.counting import counted
 

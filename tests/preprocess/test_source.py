@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocess import Source, SourceError, open_source
-from preprocess.sources.idx import read_idx
+from preprocess.sources.arrays import read_idx
 
 
 def idx_bytes(array: np.ndarray) -> bytes:

@@ -8,7 +8,8 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.run.lanes import AHEAD, SPARE_LANES, LaneBook, largest_batch, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import StreamKey, epoch_order
+from preprocess.samples.order import epoch_order
+from preprocess.samples.stream import StreamKey
 
 Runtimes = Callable[..., Runtime]
 SAMPLES, HELD_OUT = 50, 10  # of the data set

@@ -28,7 +28,9 @@ from fleet.run.ranks.datasets import open_datasets
 from fleet.run.ranks.lent_trainer import LentTrainer
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import TRAIN, Itinerary, LaneSpec, Ring, StreamKey
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 SAMPLES, SLOT = 48, 8
 ORDER = MakeRing(1, 8192, SLOT, 2)

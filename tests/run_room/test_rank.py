@@ -22,7 +22,9 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, RingTimeout, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.samples.errors import RingTimeout
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 LONG = SkipSamples("numbers", train=tuple(range(100_000)), held_out=())  # MPI takes it when its reader is there
 

@@ -23,7 +23,7 @@ from fleet.run.stages.books import record_of
 from fleet.run.wall_clock import WallClock
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 from tests.journals import read_lines
 
 PER_NODE = 2

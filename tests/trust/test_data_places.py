@@ -262,7 +262,7 @@ def everybodys() -> Iterator[Path]:
         yield Path(name)
 
 
-FIND = "import sys; from preprocess.sharing.place import ServicePlace; print(ServicePlace.of('x').folder)"
+FIND = "import sys; from preprocess.sharing.launch import ServicePlace; print(ServicePlace.of('x').folder)"
 
 
 def folders_found(temporary: Path, home: Path, processes: int) -> set[str]:

@@ -13,7 +13,7 @@ from fleet.journal.profile import RateProfile
 from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.run.measuring.profiler import MeasurementResult, Profiler
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 
 THROUGHPUT_SECONDS = 0.5
 

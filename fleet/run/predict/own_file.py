@@ -14,16 +14,15 @@ from fleet.run.ranks.datasets import dataset_specs
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
 from fleet.spec.problem import nearest
-from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.splits import find_splits
 from preprocess.files.modules import at_home
 from preprocess.files.reading import check_is_file
+from preprocess.samples.order import HELD_OUT
 from preprocess.sources.arrays import open_array
-from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, has_ending
-from preprocess.sources.hdf5 import open_file, try_hdf5
-from preprocess.sources.hdf5_layout import FORMAT
-from preprocess.sources.image_folder import SPLIT_FOLDERS
+from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, SPLIT_FOLDERS, has_ending
+from preprocess.sources.hdf5 import FORMAT, open_file, try_hdf5
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, built_in_sources, open_source
 from preprocess.sources.unlabelled import HDF5, open_unlabelled

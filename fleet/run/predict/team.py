@@ -11,7 +11,8 @@ from fleet.run.harvest.load import Ensemble
 from fleet.run.harvest.predictions import BATCH, Predictions, predict
 from fleet.run.held_out import HeldOut
 from fleet.spec import ReferenceProblem, SpecError
-from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
+from preprocess import SourceError
+from preprocess.samples.errors import CorruptLimitError, SampleError, TransformError
 from trainers import CheckpointError
 
 T = TypeVar("T")

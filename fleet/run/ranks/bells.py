@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER
-from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
-from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
+from preprocess.ring.shared_memory import SEMAPHORE_BYTES, SemaphoreArray, SharedMemory, forked_memory, node_memory
 
 if TYPE_CHECKING:
     from mpi4py import MPI

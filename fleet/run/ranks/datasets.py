@@ -11,9 +11,10 @@ from fleet.run.ranks.task_data import held_out_data, training_data
 from fleet.spec import EnsembleSpec, Job, Source
 from fleet.spec.corner_jobs import corner_jobs, has_folds
 from fleet.spec.data_keys import data_key
-from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec, is_worth_keeping
-from preprocess.samples.block_order import OrderSpec
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
+from preprocess.making.costs import is_worth_keeping
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
+from preprocess.samples.order import OrderSpec
 from preprocess.sources.blocks import block_bytes
 
 

@@ -16,11 +16,11 @@ from fleet.run.ranks.missing_samples import MakeSubstitute, Missing
 from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by, rows_of
 from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import ReadAhead, TimedOut
-from preprocess import HELD_OUT, Itinerary, LaneReader, MemberOrder
-from preprocess.samples.layout import ITSELF, Array
-from preprocess.samples.part import Indices
-from preprocess.samples.substitutes import mask_of
-from preprocess.samples.tensors import tensor_in_place
+from preprocess.ring.ring import LaneReader
+from preprocess.samples.layout import ITSELF, Array, Indices, tensor_in_place
+from preprocess.samples.order import HELD_OUT, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary
 from trainers import BatchPlan
 from trainers.task.task import move
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from fleet.machine.standard_error import tell
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import FinishedSamples, Ring, SampleStore, StoreBudget, is_divided, open_stores
 from preprocess.files.memory import memory_to_keep_samples
-from preprocess.making.worth import bytes_of_prepared
+from preprocess.making.costs import bytes_of_prepared, is_divided, open_stores
+from preprocess.ring.ring import Ring
+from preprocess.store.finished_samples import FinishedSamples
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 _GIB = 2**30
 _UNASKED = 0.25

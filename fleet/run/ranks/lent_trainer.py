@@ -13,7 +13,7 @@ from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSa
 from fleet.run.ranks.like_preprocessors import like_preprocessors
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.time_limit import time_limit
-from preprocess import Ring
+from preprocess.ring.ring import Ring
 
 if TYPE_CHECKING:
     from fleet.run.ranks.sample_maker import SampleMaker

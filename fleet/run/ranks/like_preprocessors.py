@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from preprocess.ring.process import use_one_thread
+from preprocess.ring.shared_memory import use_one_thread
 from trainers.repeatable.determinism import use_deterministic
 
 

@@ -8,10 +8,8 @@ from threading import Event
 
 import numpy as np
 
-from preprocess.samples.layout import ITSELF, Array
-from preprocess.samples.part import Indices
-from preprocess.samples.ragged import InputPlace, places_in
-from preprocess.samples.substitutes import Mask
+from preprocess.samples.layout import ITSELF, Array, Indices, InputPlace, places_in
+from preprocess.samples.order import Mask
 
 MakeSubstitute = Callable[[str, int, int, InputPlace, Array, Mask], object]
 """Makes what is taken: called with kind, epoch, sample, its input's and its target's place, and what may be taken."""

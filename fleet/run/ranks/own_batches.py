@@ -7,9 +7,11 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 
 from fleet.run.ranks.missing_samples import Missing
-from preprocess import TRAIN, Itinerary, LaneReader, MemberOrder
-from preprocess.samples.layout import ITSELF, Array
-from preprocess.samples.part import Indices
+from preprocess.ring.ring import LaneReader
+from preprocess.samples.layout import ITSELF, Array, Indices
+from preprocess.samples.order import TRAIN
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import Itinerary
 from trainers import BatchPlan
 
 Samples = tuple[Array, Array]

@@ -22,14 +22,13 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.time_limit import time_limit
 from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_of
-from preprocess import HELD_OUT, TRAIN
-from preprocess.samples.layout import Array
-from preprocess.samples.ragged import InputPlace
-from preprocess.samples.substitutes import Mask
+from preprocess.samples.layout import Array, InputPlace
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask
 from trainers.repeatable.random_state import RandomState
 
 if TYPE_CHECKING:
-    from preprocess import Dataset, SkippedSample
+    from preprocess import Dataset
+    from preprocess.samples.errors import SkippedSample
 
 _CPU = torch.device("cpu")
 

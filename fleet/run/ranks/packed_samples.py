@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.ragged import RaggedSize
+from preprocess.samples.layout import RaggedSize
 from trainers.state.tree import decode, encode
 
 _HEADER_BYTES = 128  # how much longer another sample's description of its arrays may be than the largest one's

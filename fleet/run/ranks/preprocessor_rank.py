@@ -21,8 +21,9 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.kept_samples import kept_part
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.sample_maker import SampleMaker, skip, tell_of_skips, tell_of_torn
-from preprocess import CorruptLimitError, SampleError, made_rates
-from preprocess.ring.process import use_one_thread
+from preprocess.making.costs import made_rates
+from preprocess.ring.shared_memory import use_one_thread
+from preprocess.samples.errors import CorruptLimitError, SampleError
 
 _IDLE_SECONDS = 0.2
 

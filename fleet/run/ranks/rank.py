@@ -20,7 +20,8 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.time_limit import together
 from fleet.run.ranks.watchdog import Watchdog
-from preprocess import NodeMap, Ring
+from preprocess.making.broadcast import NodeMap
+from preprocess.ring.ring import Ring
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -112,7 +113,7 @@ class Rank:
             ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
         if self.seat == 0:
             from fleet.run.ranks.ring_keeper import RingKeeper
-            from preprocess import SlotReceiver
+            from preprocess.making.broadcast import SlotReceiver
 
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)

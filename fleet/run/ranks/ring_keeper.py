@@ -15,7 +15,7 @@ from fleet.coordination.protocol import (
     Shutdown,
 )
 from fleet.run.ranks.energy_reader import EnergyReader
-from preprocess import SlotReceiver
+from preprocess.making.broadcast import SlotReceiver
 
 
 @dataclass

@@ -22,11 +22,11 @@ from fleet.spec.inputs import InputPreparation
 from fleet.spec.key_rules import STEP_OPTIONS
 from fleet.spec.metrics import Direction
 from fleet.spec.own_part import part_of
-from preprocess import MemberOrder, SampleLayout
-from preprocess.samples.block_order import BlockOrder
+from preprocess import SampleLayout
 from preprocess.samples.fingerprint import Fingerprint
-from preprocess.samples.member import member_order
-from preprocess.samples.part import Indices, Part
+from preprocess.samples.layout import Indices
+from preprocess.samples.order import BlockOrder
+from preprocess.samples.part import MemberOrder, Part, member_order
 from trainers import BatchPlan, Stop, Task
 from trainers.state.best_checkpoint import ByMetric
 from trainers.state.tree import of_outline

@@ -16,8 +16,9 @@ from fleet.run.ranks.datasets import dataset_specs
 from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec
-from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec
+from preprocess import Dataset, DatasetSpec
 from preprocess.samples.fingerprint import MEND, Fingerprint
+from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.source import open_source
 
 Prints = Mapping[str, Mapping[str, Fingerprint]]

@@ -18,7 +18,11 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.kept_samples import kept_of
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.torn_samples import lines_of, sentence_of
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, LaneSpec, Preprocessor, Ring, SampleError, SkippedSample
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import CorruptLimitError, SampleError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import LaneSpec
 
 _WORK_SECONDS = 0.005  # between looks for messages, each of which lets busy ranks of the host go first
 _NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from preprocess.ring.process import is_alive, own_identity
-from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
+from preprocess.ring.shared_memory import SharedMemory, forked_memory, is_alive, node_memory, own_identity
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -27,7 +26,7 @@ _ROW = np.dtype(
     [
         ("rank", np.int64),
         ("process", np.int64),
-        ("started", np.int64),  # when the process did, see `preprocess.ring.process`
+        ("started", np.int64),  # when the process did, see `preprocess.ring.shared_memory`
         ("sits", np.int64),  # whether there is somebody to watch
         ("told", np.int64),  # whether somebody has said that it does not move
         ("moved", np.float64),  # when it last did; seconds of the node's monotonic clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleet.machine.raised_in import raised_in
 from fleet.spec.data_keys import is_own
-from preprocess import SampleError
+from preprocess.samples.errors import SampleError
 
 
 def told_of(error: SampleError) -> str:

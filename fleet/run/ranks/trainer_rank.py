@@ -56,7 +56,9 @@ from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
 from fleet.run.ranks.shares import member_share
 from fleet.spec import Job
-from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import RingTimeout, WriterLost
+from preprocess.samples.stream import LaneSpec
 from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.own_device import why_broken
 from trainers.job.resize import coming, joining, resize

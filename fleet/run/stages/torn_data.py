@@ -9,7 +9,7 @@ from fleet.coordination.errors import FailedJobsError, TornDataError
 from fleet.journal import events
 from fleet.run.stages.opened import Opened
 from fleet.spec.data_keys import data_key
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 
 def data_in_use(opened: Opened) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fleet.run.ranks import feed as feed_module
 from fleet.run.ranks.feed import EpochEnd, HeldOutBatch, Reading, StepBatches
 from fleet.run.ranks.prefetch import ReadAhead
-from preprocess import HELD_OUT
+from preprocess.samples.order import HELD_OUT
 from tests.fleet import test_own_feed
 from tests.fleet.test_feed import feeds
 

@@ -32,8 +32,8 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import importable
-from preprocess import Ring
 from preprocess.making import dataset
+from preprocess.ring.ring import Ring
 
 if TYPE_CHECKING:
     from mpi4py import MPI

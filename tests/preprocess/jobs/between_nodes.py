@@ -23,22 +23,15 @@ import numpy as np
 from mpi4py import MPI
 
 from benchmarks.closing import close_all
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SlotReceiver,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-)
-from preprocess.samples.owners import LanePortions
-from preprocess.samples.ragged import places_in
+from preprocess import Dataset, DatasetSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.layout import places_in
+from preprocess.samples.stream import Itinerary, LanePortions, LaneSpec, StreamKey
+from preprocess.store.sample_store import StoreBudget
 
 SLOT = 4
 LANES = 2

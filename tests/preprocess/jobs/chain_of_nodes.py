@@ -17,21 +17,12 @@ import numpy as np
 from mpi4py import MPI
 
 from benchmarks.closing import close_all
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SlotReceiver,
-    SourceSpec,
-    StreamKey,
-    Traffic,
-    lane_bytes,
-)
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver, Traffic
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
 
 SLOT, RING_SLOTS, SLOTS = 4, 4, 60
 SAMPLES = SLOT * SLOTS

@@ -7,23 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    FinishedSamples,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleStore,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-)
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
+from preprocess.store.finished_samples import FinishedSamples
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 SLOT, WRITERS, LANES = 8, 3, 4
 RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})

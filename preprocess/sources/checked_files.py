@@ -1,8 +1,4 @@
-"""Whether a library comes to an end with a file: over some damaged ones it computes for ever, or crashes.
-
-It may hold Python's lock meanwhile, so no thread and no signal's handler could stop it. So a process of its own reads
-the file first, and the kernel bounds how long that computes, and what memory it takes.
-"""
+"""Files that are not as they were written: what libraries raise on them becomes one error, for people."""
 
 from __future__ import annotations
 
@@ -13,14 +9,100 @@ import re
 import resource
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from preprocess.files.memory import READ_MEMORY, SMALL_BYTES, NeedsTooMuchMemory, bytes_of, human
 from preprocess.files.modules import python
+from preprocess.files.reading import NotAFile, TooLarge
 from preprocess.samples.errors import SourceError
-from preprocess.sources.damage import MEND
+
+MEND = "convert it anew, or copy it anew from where it came"
+
+_RAISED: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+#: Characters of an error that are told: some libraries put a whole file into theirs.
+_MOST = 300
+
+
+class DamageError(SourceError):
+    """A file whose content is not as it was written."""
+
+
+@contextmanager
+def damage_named(path: str, what: str, also: tuple[type[Exception], ...] = (), mend: str = MEND) -> Iterator[None]:
+    """Turn what a library raises on a damaged file, which can be nearly anything, into DamageError.
+
+    Args:
+        path: the file.
+        what: which part of it is read.
+        also: the library's own errors.
+        mend: what to do about it.
+    """
+    try:
+        with refusals_named(mend):
+            yield
+    except SourceError:
+        raise
+    except (*_RAISED, *also) as e:
+        text = " ".join(str(e).split())
+        reason = text if len(text) <= _MOST else text[:_MOST] + " ..."
+        raise DamageError(path, f"{what} cannot be read ({reason or type(e).__name__})", mend) from e
+
+
+@contextmanager
+def refusals_named(mend: str = MEND) -> Iterator[None]:
+    """Turn the refusal of a file that is none, or too large, into SourceError.
+
+    Args:
+        mend: what to do about it, where the refusal does not say.
+    """
+    try:
+        yield
+    except (NotAFile, TooLarge, NeedsTooMuchMemory) as refusal:
+        rule, _, told = str(refusal.strerror).partition("; ")
+        raise SourceError(str(refusal.filename), rule, told or mend) from refusal
+
+
+def needed(module: str, package: str, extra: str, what: str) -> Any:
+    """Import a module and return it.
+
+    Args:
+        module: what is imported.
+        package: the package on PyPI that has it.
+        extra: the extra of fleet-hpc that brings the package.
+        what: what cannot be read without it, in the plural.
+
+    Raises:
+        SourceError: it is not installed, or cannot be imported.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as cause:
+        if (cause.name or "").partition(".")[0] != module.partition(".")[0]:
+            raise _broken(module, package, cause) from cause
+        rule = f"to read {what} takes the package {package}, which is not installed"
+        raise SourceError(package, rule, f"pip install 'fleet-hpc[{extra}]', or pip install {package}") from cause
+    except ImportError as cause:
+        raise _broken(module, package, cause) from cause
+
+
+def _broken(module: str, package: str, cause: ImportError) -> SourceError:
+    rule = f"importing {module} raised {type(cause).__name__}: {cause}"
+    return SourceError(package, rule, f"install it anew: pip install --force-reinstall {package}")
+
 
 COMPUTING_SECONDS = 12  # a sound file takes hundredths of a second
 PATIENCE_SECONDS = 600.0  # for a file system that is slow
