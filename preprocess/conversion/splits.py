@@ -10,15 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from preprocess.conversion.errors import ConversionError
-from preprocess.conversion.split import Split
+from preprocess.conversion.packing import ConversionError, Split
 from preprocess.samples.errors import SourceError, load_object, spelling_advice
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.arrays import Archive, open_array
-from preprocess.sources.arrow import ARROW_ENDINGS, saved_folder, saved_splits
+from preprocess.sources.checked_files import file_paths
 from preprocess.sources.encoded_images import SPLIT_FOLDERS
-from preprocess.sources.file_paths import file_paths
-from preprocess.sources.parquet import PARQUET_ENDINGS, PARTS, parts_of
+from preprocess.sources.formats.tables import (
+    ARROW_ENDINGS,
+    PARQUET_ENDINGS,
+    PARTS,
+    parts_of,
+    saved_folder,
+    saved_splits,
+)
 
 
 def table_kind(name: str) -> str | None:

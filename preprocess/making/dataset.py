@@ -41,10 +41,17 @@ from preprocess.samples.order import (
     substitutes,
 )
 from preprocess.samples.stream import DatasetSpec, Itinerary, SourceSpec, Span
-from preprocess.sources.blocks import block_order
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Source, Subset, described, open_source
-from preprocess.sources.weights import Weights, checked_weights, weights_of
+from preprocess.sources.source import (
+    Source,
+    Subset,
+    Weights,
+    block_order,
+    checked_weights,
+    described,
+    open_source,
+    weights_of,
+)
 from preprocess.store.sample_store import Prepared, SampleStore
 from preprocess.transforms.transform import Pipeline, build_transforms
 

@@ -38,7 +38,7 @@ class OrderSpec:
         window: with blocks, how many of them are mixed.
         block: with blocks, the least samples of one: those of the source are joined until they have so many, and a
             source that has none is cut into such. None: blocks are the source's own.
-        weights: with samples, by what they are drawn, see `preprocess.sources.weights`; None: each comes once.
+        weights: with samples, by what they are drawn, see `preprocess.sources.source`; None: each comes once.
 
     Raises:
         DataSpecError: one of these is none of what it can be.

@@ -10,16 +10,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from preprocess.files.memory import check_claim
-from preprocess.files.reading import check_is_file, open_file
+from preprocess.files.reading import open_file
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, Indices, SampleLayout
-from preprocess.sources.checked_files import refusals_named
+from preprocess.sources.checked_files import existing, refusals_named
 
 _ZIP = b"PK"
 _AT_ONCE = 64 << 20  # bytes
@@ -75,23 +74,6 @@ class ArraySource:
 def is_plain_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Say whether a sample is an image of (height, width) without channels."""
     return len(shape) == 2 and dtype == np.uint8
-
-
-def existing(path: str) -> Path:
-    """Return the path of a regular file that exists.
-
-    Raises:
-        SourceError: there is none.
-    """
-    with refusals_named("give the path of a file"):
-        try:
-            check_is_file(path)
-        except (FileNotFoundError, NotADirectoryError) as cause:
-            mend = f"paths are relative to {Path.cwd()}; mend the path"
-            raise SourceError(str(path), "there is no such file", mend) from cause
-        except PermissionError as cause:
-            raise SourceError(str(path), "may not be read by this user", "ask its owner, or copy it") from cause
-    return Path(path)
 
 
 def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "targets") -> ArraySource:

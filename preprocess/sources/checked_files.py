@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import re
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from preprocess.files.memory import READ_MEMORY, SMALL_BYTES, NeedsTooMuchMemory, bytes_of, human
 from preprocess.files.modules import python
-from preprocess.files.reading import NotAFile, TooLarge
+from preprocess.files.reading import NotAFile, TooLarge, check_is_file
 from preprocess.samples.errors import SourceError
 
 MEND = "convert it anew, or copy it anew from where it came"
@@ -111,15 +112,17 @@ _DAMAGE = (signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal
 _MUCH = 4  # what grew by this part of what it may take has wanted all of it
 _TOO_MUCH_MEMORY = 77  # how the other process ends
 _ALLOCATION = re.compile(r"alloc|out of memory|resource temporarily", re.IGNORECASE)
-_START = "import sys; from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
+_START = (
+    "import sys; from importlib import import_module; getattr(import_module(sys.argv[1]), sys.argv[2])(sys.argv[3])"
+)
 
 
-def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
+def try_in_time(library: str, trial: Callable[[str], None], path: str, **arguments: Any) -> None:
     """Read a file's first and last sample in another process; nothing comes of it but the refusal.
 
     Args:
         library: what reads such files, for errors.
-        module: has a function `try_as_told(told)`, which passes `told` on to `bounded`.
+        trial: a function of a module, called there with a text that it passes on to `bounded`.
         path: the file.
         arguments: the others of the function that opens it.
 
@@ -129,7 +132,7 @@ def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
     """
     memory = most_memory()
     told = json.dumps([COMPUTING_SECONDS, memory, {"path": path, **arguments}], default=str)
-    command = python("-c", _START, module, told)
+    command = python("-c", _START, trial.__module__, trial.__name__, told)
     try:
         ended = subprocess.run(command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
@@ -186,3 +189,55 @@ def _ran_out_of_memory(error: BaseException | None, has_grown: bool) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return has_grown
+
+
+def existing(path: str) -> Path:
+    """Return the path of a regular file that exists.
+
+    Raises:
+        SourceError: there is none.
+    """
+    with refusals_named("give the path of a file"):
+        try:
+            check_is_file(path)
+        except (FileNotFoundError, NotADirectoryError) as cause:
+            mend = f"paths are relative to {Path.cwd()}; mend the path"
+            raise SourceError(str(path), "there is no such file", mend) from cause
+        except PermissionError as cause:
+            raise SourceError(str(path), "may not be read by this user", "ask its owner, or copy it") from cause
+    return Path(path)
+
+
+def file_paths(path: str | Sequence[str], endings: Sequence[str], what: str) -> list[str]:
+    """Return the files that a path, a pattern, a folder or a list of these stands for; a folder's lie in it or below.
+
+    Args:
+        path: the path, pattern, folder or list.
+        endings: how the files of a folder end, such as .tar.
+        what: what may be given, for errors.
+
+    Raises:
+        SourceError: there are none, or one is no regular file.
+    """
+    found: list[str] = []
+    for part in [path] if isinstance(path, (str, Path)) else list(path):
+        some = _files(str(part), endings)
+        for file in some:
+            existing(file)
+        if not some:
+            rule = f"no file is called so, seen from {Path.cwd()}"
+            if os.path.isdir(part):
+                rule = f"is a folder without files that end in {endings[0]}"
+            raise SourceError(str(part), rule, f"give {what}")
+        found += some
+    if not found:
+        raise SourceError(path, "names no file", f"give {what}")
+    return found
+
+
+def _files(part: str, endings: Sequence[str]) -> list[str]:
+    if os.path.isdir(part):
+        flat = [file for ending in endings for file in glob.glob(os.path.join(glob.escape(part), f"*{ending}"))]
+        deep = [os.path.join(glob.escape(part), "**", f"*{ending}") for ending in endings]
+        return sorted(flat or [file for pattern in deep for file in glob.glob(pattern, recursive=True)])
+    return [part] if os.path.exists(part) else sorted(file for file in glob.glob(part) if not os.path.isdir(file))

@@ -16,7 +16,7 @@ from preprocess.files.memory import BLOCK_BYTES, SMALL_BYTES, check_claim
 from preprocess.files.reading import open_descriptor
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.arrays import existing
+from preprocess.sources.checked_files import existing
 
 #: Endings of the files that are taken for images, in lower case, without the dot.
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "ppm", "pgm")

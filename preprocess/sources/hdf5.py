@@ -23,8 +23,8 @@ from preprocess.files.memory import SMALL_BYTES, check_claim
 from preprocess.files.reading import open_descriptor
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.arrays import ArraySource, PackedArray, existing
-from preprocess.sources.checked_files import MEND, DamageError, bounded, damage_named, try_in_time
+from preprocess.sources.arrays import ArraySource, PackedArray
+from preprocess.sources.checked_files import MEND, DamageError, bounded, damage_named, existing, try_in_time
 
 #: The attributes `format` and `version` of the file.
 FORMAT = "preprocess samples"
@@ -246,10 +246,10 @@ def open_hdf5(
 
 def try_hdf5(path: str, **arguments: Any) -> None:
     """Read a little of an HDF5 file in another process, see `try_in_time`; arguments: those of `open_hdf5`."""
-    try_in_time("HDF5", __name__, path, **arguments)
+    try_in_time("HDF5", try_samples, path, **arguments)
 
 
-def try_as_told(told: str) -> None:
+def try_samples(told: str) -> None:
     """In a process of its own: open a file with `open_hdf5`'s arguments, as JSON, and read a little of it."""
     bounded(lambda **given: _opened(**given, is_trial=True), told)
 

@@ -25,8 +25,8 @@ from preprocess.files.writing import whole_file
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, Indices, SampleLayout
 from preprocess.sources.arrays import Archive, is_plain_image, npy_header
+from preprocess.sources.checked_files import file_paths
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, decoded_layout, label_numbers
-from preprocess.sources.file_paths import file_paths
 
 #: Bytes that a packed member may unpack to; a few kB can hold any number of zeros.
 MOST_BYTES = 2**30

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampl
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.samples.errors import DataSpecError
 from preprocess.samples.order import TRAIN, OrderSpec
-from preprocess.sources.weights import weights_of
+from preprocess.sources.source import weights_of
 from trainers import BatchPlan
 from trainers.job.drawn_samples import DrawnSamples
 from trainers.task.unfit_task import UnfitTask

@@ -20,7 +20,7 @@ from preprocess import DataSpecError, OrderSpec, SampleLayout, SourceError, open
 from preprocess.samples.order import BlockOrder, EpochOrders
 from preprocess.samples.part import MemberOrder
 from preprocess.samples.stream import Itinerary, LaneSpec, SampleOwners, StreamKey
-from preprocess.sources.blocks import block_bytes, block_order, block_starts
+from preprocess.sources.source import block_bytes, block_order, block_starts
 from preprocess.store.futures import OwnKeys
 
 seeds, epochs = st.integers(0, 2**63), st.integers(0, 1000)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec, open_source
 from preprocess.samples.errors import SampleError
 from preprocess.samples.order import TRAIN
-from preprocess.sources.tokens import IGNORED
+from preprocess.sources.formats.tokens import IGNORED
 
 END = 9
 

@@ -22,7 +22,7 @@ from PIL import Image
 
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.conversion.errors import ConversionError
+from preprocess.conversion.packing import ConversionError
 from tests.preprocess.support.commanded import wait_for_end_of_service
 from tests.warm.starting import python_path
 

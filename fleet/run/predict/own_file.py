@@ -15,7 +15,7 @@ from fleet.spec import EnsembleSpec, Job
 from fleet.spec.data_keys import data_key
 from fleet.spec.problem import nearest
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
-from preprocess.conversion.errors import ConversionError
+from preprocess.conversion.packing import ConversionError
 from preprocess.conversion.splits import find_splits
 from preprocess.files.modules import at_home
 from preprocess.files.reading import check_is_file
@@ -24,8 +24,7 @@ from preprocess.sources.arrays import open_array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, SPLIT_FOLDERS, has_ending
 from preprocess.sources.hdf5 import FORMAT, open_file, try_hdf5
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Source, built_in_sources, open_source
-from preprocess.sources.unlabelled import HDF5, open_unlabelled
+from preprocess.sources.source import HDF5, Source, built_in_sources, open_source, open_unlabelled
 
 _PLACES = ("path", "images", "labels")
 """Arguments of sources that say where the run's own samples lie."""

@@ -15,7 +15,7 @@ from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.making.costs import is_worth_keeping
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
 from preprocess.samples.order import OrderSpec
-from preprocess.sources.blocks import block_bytes
+from preprocess.sources.source import block_bytes
 
 
 def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:

@@ -19,8 +19,8 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
-from preprocess.sources.arrays import existing, is_plain_image, open_array
-from preprocess.sources.checked_files import bounded, damage_named, needed, try_in_time
+from preprocess.sources.arrays import is_plain_image, open_array
+from preprocess.sources.checked_files import bounded, damage_named, existing, needed, try_in_time
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.tar_shards import array_of, target_array, value_of
 
@@ -166,11 +166,11 @@ def open_lmdb(
             str(path), "there is no such file or folder", f"paths are relative to {Path.cwd()}; mend the path"
         )
     given: Mapping[str, Any] = {"inputs": inputs, "targets": targets, "channels": channels, "classes": classes}
-    try_in_time("LMDB", __name__, str(path), **given)
+    try_in_time("LMDB", try_lmdb, str(path), **given)
     return LmdbSource(str(path), **given)
 
 
-def try_as_told(told: str) -> None:
+def try_lmdb(told: str) -> None:
     """In a process of its own: open a file with `open_lmdb`'s arguments, as JSON, and read a little of it."""
     bounded(LmdbSource, told)
 
