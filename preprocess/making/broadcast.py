@@ -596,7 +596,7 @@ class SlotReceiver:
         """Which rows of its slots come from whom, where makers fill them together."""
         if not spec.divided:
             return None
-        orders = EpochOrders(spec.itinerary.length, _KEPT_ORDERS, spec.blocks)
+        orders = EpochOrders(spec.schedule.length, _KEPT_ORDERS, spec.blocks)
         return LanePortions(spec, self._ring.shape.slot_samples, self._ring.shape.writers, orders)
 
     def _inlet(self, spec: LaneSpec, maker: int, portions: LanePortions | None) -> Inlet:

@@ -14,7 +14,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.ring.lane_memory import RingShape
 from preprocess.samples.layout import Array, places_in
 from preprocess.samples.order import TRAIN, BlockOrder, SampleGenerator
-from preprocess.samples.stream import Itinerary
+from preprocess.samples.stream import LaneSchedule
 from preprocess.store.sample_store import Keeping, Prepared, SampleStore, StoreBudget, rounded
 
 _SAMPLES = 8
@@ -160,25 +160,25 @@ def made_rates(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 6
 def _seconds_of_whole(dataset: Dataset, seconds: float, seed: int, samples: int) -> float:
     """Seconds that a sample takes from its reading on."""
     inputs, targets = dataset.layout.empty(samples)
-    itinerary = Itinerary(dataset.length)
-    for _ in dataset.fill(itinerary, seed, 0, inputs[:1], targets[:1]):  # what only the first sample costs
+    schedule = LaneSchedule(dataset.length)
+    for _ in dataset.fill(schedule, seed, 0, inputs[:1], targets[:1]):  # what only the first sample costs
         pass
     start = time.monotonic()
-    for made in _making(dataset, itinerary, seed, inputs, targets):
+    for made in _making(dataset, schedule, seed, inputs, targets):
         elapsed = time.monotonic() - start
         if elapsed >= seconds:
             return max(elapsed, 1e-9) / made
     raise AssertionError("samples are made for ever")
 
 
-def _making(dataset: Dataset, itinerary: Itinerary, seed: int, inputs: Array, targets: Array) -> Iterator[int]:
+def _making(dataset: Dataset, schedule: LaneSchedule, seed: int, inputs: Array, targets: Array) -> Iterator[int]:
     """Make samples, and tell how many are made so far: after each, or after each block where one is read at once.
 
     Of an order by blocks one stratum is made, so that blocks come one after the other, as seldom as in an epoch.
     """
     blocks, made = dataset.orders.blocks, 0
     while blocks is None:
-        for done in dataset.fill(itinerary, seed, made, inputs, targets):
+        for done in dataset.fill(schedule, seed, made, inputs, targets):
             yield made + done
         made += len(inputs)
     order = dataset.orders.of(seed, 0)

@@ -40,7 +40,7 @@ from preprocess.samples.order import (
     seed_global_generators,
     substitutes,
 )
-from preprocess.samples.stream import DatasetSpec, Itinerary, SourceSpec, Span
+from preprocess.samples.stream import DatasetSpec, LaneSchedule, SourceSpec, Span
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import (
     Source,
@@ -245,7 +245,7 @@ class Dataset:
         """The samples of a kind: their source with its transforms."""
         return self._preparations[kind]
 
-    def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
+    def fill(self, schedule: LaneSchedule, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
 
         Inputs and targets are those of a slot, or as `SampleLayout.empty` makes them.
@@ -258,7 +258,7 @@ class Dataset:
             SampleError, CorruptLimitError: see `make`.
         """
         done, rows = 0, _Rows(inputs, targets)
-        for span in itinerary.spans(start, start + len(inputs)):
+        for span in schedule.spans(start, start + len(inputs)):
             samples, begin = self.samples_of(span, seed), done
             for done in self._copied(span.kind, samples, begin, inputs, rows):
                 yield done

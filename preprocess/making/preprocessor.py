@@ -165,7 +165,7 @@ class FilledLane:
         """Say whether a slot may be filled now."""
         if self._writer is None or self.closing:
             return False
-        end = self.spec.itinerary.end
+        end = self.spec.schedule.end
         return (end is None or self._writer.next_slot.start < end) and self._writer.has_space()
 
     def make_slots(self) -> Made:
@@ -190,7 +190,7 @@ class FilledLane:
         copied = self._dataset.is_copied
         if self._portions is not None or self._remote is not None or not (copied or self._finished is not None):
             return None
-        slot, end = self._writer.in_a_row(_MOST_TOGETHER), self.spec.itinerary.end
+        slot, end = self._writer.in_a_row(_MOST_TOGETHER), self.spec.schedule.end
         samples = (slot.stop if end is None else min(slot.stop, end)) - slot.start
         slots = -(-samples // self._ring.shape.slot_samples)
         if slots < 2:
@@ -229,7 +229,7 @@ class FilledLane:
     def _portion(self, slot: Slot) -> SlotPortion:
         """This preprocessor's part of a slot: all up to the lane's end, where no other maker has one."""
         if self._portions is None:
-            end = self.spec.itinerary.end
+            end = self.spec.schedule.end
             rows = np.arange(slot.stop - slot.start if end is None else min(slot.stop, end) - slot.start)
         else:
             rows, _ = self._portions.portion(self._index, slot.sequence)
@@ -244,11 +244,11 @@ class FilledLane:
 
     def _making(self, slot: Slot) -> Iterator[int]:
         """Make them; yields how many are made, after each."""
-        itinerary, seed = self.spec.itinerary, self.spec.stream.seed
+        schedule, seed = self.spec.schedule, self.spec.stream.seed
         if self._portions is None:
-            return self._dataset.fill(itinerary, seed, slot.start, slot.inputs, slot.targets)
+            return self._dataset.fill(schedule, seed, slot.start, slot.inputs, slot.targets)
         rows, keys = self._portions.portion(self._index, slot.sequence)
-        spans = itinerary.spans(slot.start, slot.stop)
+        spans = schedule.spans(slot.start, slot.stop)
         return self._dataset.fill_rows(spans, seed, rows, keys, slot.inputs, slot.targets, self._store, self.spec.lane)
 
     def _progress_remote(self) -> None:

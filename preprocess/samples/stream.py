@@ -33,7 +33,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Itinerary:
+class LaneSchedule:
     """The endless row of samples that a lane carries: epoch after epoch, each in three parts.
 
     An epoch is the n training samples in its order, then the first `tail` of that order again (so that the order
@@ -235,7 +235,7 @@ class LaneSpec:
         lane: number of the lane, the same on every node.
         generation: number of the opening, larger than all before in this lane.
         stream: what it carries, from `stream.epoch` on.
-        itinerary: which sample lies where.
+        schedule: which sample lies where.
         layout: shape and dtype of the samples, transforms applied.
         readers: node -> the readers there (ranks of the node's communicator); nodes that nobody reads on are left out.
         samples: how many samples the lane may hold at once on a node, or None for as many as fit.
@@ -252,7 +252,7 @@ class LaneSpec:
     lane: int
     generation: int
     stream: StreamKey
-    itinerary: Itinerary
+    schedule: LaneSchedule
     layout: SampleLayout
     readers: Mapping[int, tuple[int, ...]]
     samples: int | None = None
@@ -279,20 +279,20 @@ def _check_keys(values: Mapping[str, Any], known: Sequence[str], needed: Sequenc
 _KEPT_SLOTS = 64
 
 
-def sample_keys(itinerary: Itinerary, orders: EpochOrders, seed: int, start: int, stop: int) -> Indices:
+def sample_keys(schedule: LaneSchedule, orders: EpochOrders, seed: int, start: int, stop: int) -> Indices:
     """The keys of the samples at the lane positions start to stop - 1: x of training sample x, n + y of held-out y."""
     keys = []
-    for span in itinerary.spans(start, stop):
+    for span in schedule.spans(start, stop):
         places = np.arange(span.start, span.start + span.count)
         is_train = span.kind == TRAIN
         keys.append(orders.of(seed, span.epoch)[places % orders.length] if is_train else orders.length + places)
     return np.concatenate(keys).astype(np.int64, copy=False) if keys else np.empty(0, np.int64)
 
 
-def epoch_keys(itinerary: Itinerary, orders: EpochOrders, seed: int, epoch: int) -> Indices:
+def epoch_keys(schedule: LaneSchedule, orders: EpochOrders, seed: int, epoch: int) -> Indices:
     """The keys of the samples of an epoch, each once, in the order in which they are first read."""
     order = orders.of(seed, epoch)
-    return np.concatenate([order, np.arange(orders.length, orders.length + itinerary.held_out)])
+    return np.concatenate([order, np.arange(orders.length, orders.length + schedule.held_out)])
 
 
 class SampleOwners:
@@ -358,14 +358,14 @@ class LanePortions:
 
     def is_past_end(self, sequence: int) -> bool:
         """Say whether the lane ends before this slot."""
-        end = self._spec.itinerary.end
+        end = self._spec.schedule.end
         return end is not None and sequence * self._size >= end
 
     def _slot(self, sequence: int) -> tuple[Indices, Indices]:
         """(keys, owners) of a slot's samples; the last ones asked for are kept, as makers ask one after the other."""
         if sequence not in self._slots:
             start, spec = sequence * self._size, self._spec
-            keys = sample_keys(spec.itinerary, self._orders, spec.stream.seed, start, start + self._size)
+            keys = sample_keys(spec.schedule, self._orders, spec.stream.seed, start, start + self._size)
             self._slots[sequence] = keys, self.owners.of(keys)
             if len(self._slots) > _KEPT_SLOTS:
                 self._slots.popitem(last=False)

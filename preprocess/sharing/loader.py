@@ -50,7 +50,7 @@ from preprocess.sharing.service import find_or_start
 from preprocess.sources.map_style import check_map_style
 
 
-class OwnPace:
+class ReadingPace:
     """Takes the waiting out of what an epoch took, or a part of one. Times are seconds of any one clock.
 
     Attributes:
@@ -79,7 +79,7 @@ Places = range | Indices
 """Places of an epoch, ascending."""
 
 
-class OwnSamples:
+class SubsetSamples:
     """The samples of one kind that are a loader's own, and where an epoch of the stream has them.
 
     Args:
@@ -183,7 +183,7 @@ def _short(part: Part) -> Part:
     return replace(part, subset=part.subset[:5]) if isinstance(part.subset, tuple) else part
 
 
-class OwnSubstitutes:
+class SubsetSubstitutes:
     """Makes them in the loader's own process. The data set is opened there when the first is wanted.
 
     Args:
@@ -194,7 +194,7 @@ class OwnSubstitutes:
     """
 
     def __init__(
-        self, data: DatasetSpec, kind: str, seed: int, own: OwnSamples, on_skip: Callable[[SkippedSample], None]
+        self, data: DatasetSpec, kind: str, seed: int, own: SubsetSamples, on_skip: Callable[[SkippedSample], None]
     ) -> None:
         self._data, self._kind, self._seed, self._own, self._on_skip = data, kind, seed, own, on_skip
         self._opened: Dataset | None = None
@@ -269,7 +269,7 @@ class SharedStream:
         self._place = 0  # before it, all was released
         self._failure = ""
         self._returns = 0
-        self._pace = OwnPace()
+        self._pace = ReadingPace()
         self.readers = 0
         self.seconds_waited = 0.0
         self._join()
@@ -656,17 +656,17 @@ class SharedLoader:
         self.skipped.append(sample)
         warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
 
-    def _own_samples(self, digest: str) -> OwnSamples:
+    def _own_samples(self, digest: str) -> SubsetSamples:
         stream, part = self._stream, self._part
         if self._kind == HELD_OUT and not stream.held_out:
             raise DataSpecError(digest, "this data set has no held-out samples", "leave held_out out")
-        return OwnSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
+        return SubsetSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
 
-    def _own_substitutes(self, data: DatasetSpec | None) -> OwnSubstitutes | None:
+    def _own_substitutes(self, data: DatasetSpec | None) -> SubsetSubstitutes | None:
         """What makes them; None: those of the stream are taken."""
         if data is None or data.on_corrupt != "skip" or self._own.mask is None:
             return None
-        return OwnSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)
+        return SubsetSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)
 
     @property
     def _per_rank(self) -> int:

@@ -125,7 +125,7 @@ class Read:
     Attributes:
         kind, seed, epoch: what it reads.
         place: from which on.
-        tail: places that are appended to the order, see `Itinerary`.
+        tail: places that are appended to the order, see `LaneSchedule`.
         rate: samples/s that it reads while none is late; 0: it does not know yet.
     """
 
@@ -196,8 +196,8 @@ class Skipped:
 
 ToService = Hello | Read | LaneLeft | LaneFailed | Skipped
 ToLoader = Welcome | Refused | Assigned | Rested | Failed | Skipped
-ToStaff = FillLane | StopFilling
-LoaderMessage = ToService | ToLoader | ToStaff
+ToWorker = FillLane | StopFilling
+LoaderMessage = ToService | ToLoader | ToWorker
 LOADER_MESSAGES: MessageCodec[LoaderMessage] = MessageCodec(get_args(LoaderMessage))
 _MOST_BYTES = 2**20
 

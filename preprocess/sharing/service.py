@@ -31,7 +31,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import CorruptLimitError, CorruptSamples, DataSpecError, ServiceError
 from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.stream import Itinerary, LaneSpec, StreamKey
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from preprocess.sharing.joining import PreparingCosts, Reader, joins
 from preprocess.sharing.launch import COPY_ADVICE, ServicePlace, ServiceSettings, end_launched, execute, fork
 from preprocess.sharing.messages import (
@@ -51,7 +51,7 @@ from preprocess.sharing.messages import (
     StopFilling,
     Welcome,
 )
-from preprocess.sharing.worker_pool import Staff
+from preprocess.sharing.worker_pool import WorkerPool
 from preprocess.store.sample_store import StoreBudget
 
 
@@ -286,7 +286,7 @@ class Openings:
     def _spec(self, lane: int, group: ReadingGroup) -> LaneSpec:
         stream, dataset = group.stream, self._dataset
         held_out = stream.kind == HELD_OUT
-        itinerary = Itinerary(
+        schedule = LaneSchedule(
             dataset.length,
             tail=0 if held_out else group.tail,
             held_out=dataset.held_out if held_out else 0,
@@ -297,15 +297,15 @@ class Openings:
         key = StreamKey(dataset.name, stream.seed, stream.epoch)
         readers = tuple(sorted(group.places))
         return LaneSpec(
-            lane, self._generation, key, itinerary, dataset.layout, {0: readers}, self._samples,
+            lane, self._generation, key, schedule, dataset.layout, {0: readers}, self._samples,
             divided=self._divided, blocks=dataset.orders.blocks,
         )  # fmt: skip
 
 
 def first_place(spec: LaneSpec) -> int:
     """Return the place in its part of the epoch at which a lane begins; held-out samples begin at the first."""
-    itinerary = spec.itinerary
-    return 0 if itinerary.first_place == itinerary.places else itinerary.first_place
+    schedule = spec.schedule
+    return 0 if schedule.first_place == schedule.places else schedule.first_place
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class Service:
         self._ring, self._descriptor = Ring.passed(self._shape, 2 * self._shape.lane_bytes)
         costs = sample_costs(dataset)
         budget = kept_budget(dataset, settings, costs)
-        self._staff = Staff(self._ring, dataset, self._close_in_children, budget)
+        self._workers = WorkerPool(self._ring, dataset, self._close_in_children, budget)
         second = SecondLanes.of(settings, costs, budget)
         self._groups = ReadingGroups(settings.patience, self._places, second.beside)
         self._loaders: dict[int, Channel] = {}
@@ -384,17 +384,17 @@ class Service:
 
     def run(self) -> None:
         """Serve: hear what has come, form groups, look after the preprocessors."""
-        self._staff.hire()
+        self._workers.start()
         while not self._may_end():
             for key, _ in self._selector.select(_TICK_SECONDS):
                 key.data()
-            self._hear_staff()
+            self._hear_workers()
             to_open = self._groups.form(time.monotonic(), self._openings.present_places())
-            if self._staff.replace_the_dead():
+            if self._workers.replace_the_dead():
                 to_open = self._groups.form_anew(self._openings.present_places())
             for group in to_open:
                 self._open(group)
-        self._staff.dismiss()
+        self._workers.stop()
 
     def _may_end(self) -> bool:
         """Say whether nobody has been here for long; then nobody can come any more."""
@@ -459,7 +459,7 @@ class Service:
             self._groups.want(reader, stream, message.place, message.tail, time.monotonic(), message.rate)
         elif isinstance(message, LaneLeft):
             self._groups.rest(reader)
-            self._hear_staff()  # a preprocessor speaks of a sample before it hands it over
+            self._hear_workers()  # a preprocessor speaks of a sample before it hands it over
             self._tell([reader], Rested())
         self._openings.keep(self._groups.groups)
 
@@ -483,18 +483,18 @@ class Service:
             self._tell(group.places, Failed(reason))
             return
         if before is not None:
-            self._staff.order(StopFilling(before.lane))
-        self._staff.order(FillLane(spec))
+            self._workers.order(StopFilling(before.lane))
+        self._workers.order(FillLane(spec))
         readers = spec.readers[0]
         self._tell(readers, Assigned(spec.lane, spec.generation, first_place(spec), len(readers)))
 
     def _fail(self, failure: LaneFailed) -> None:
         readers = self._openings.readers_of(failure.lane, failure.generation)
-        self._staff.order(StopFilling(failure.lane))
+        self._workers.order(StopFilling(failure.lane))
         self._tell(readers, Failed(failure.reason))
 
-    def _hear_staff(self) -> None:
-        for said in self._staff.hear():
+    def _hear_workers(self) -> None:
+        for said in self._workers.hear():
             self._note_skip(said) if isinstance(said, Skipped) else self._fail(said)
 
     def _note_skip(self, skipped: Skipped) -> None:

@@ -93,7 +93,7 @@ class Worker:
     def _give_up(self, error: SampleError | CorruptLimitError) -> None:
         """Fill no more lanes that carry the sample, or none at all if there were too many, and say why."""
         for spec in list(self._lanes.values()):
-            kind = HELD_OUT if spec.itinerary.first_place == spec.itinerary.places else TRAIN
+            kind = HELD_OUT if spec.schedule.first_place == spec.schedule.places else TRAIN
             if isinstance(error, CorruptLimitError) or (kind, spec.stream.epoch) == (error.kind, error.epoch):
                 self._channel.send(LaneFailed(spec.lane, spec.generation, str(error)))
                 self._close(spec.lane)
@@ -111,21 +111,21 @@ class Worker:
 #: Deaths in a row, without a sample order in between, after which the service gives up.
 _MOST_DEATHS = 5
 
-#: In which a preprocessor ends that makes a sample when it is dismissed.
+#: In which a preprocessor ends that makes a sample when it is told to stop.
 _DISMISSAL_SECONDS = 5.0
 
 
-class StaffLost(RuntimeError):
+class WorkersLost(RuntimeError):
     """The preprocessors die again and again."""
 
 
 @dataclass(frozen=True)
-class _Member:
+class _RunningWorker:
     pid: int
     channel: Channel
 
 
-class Staff:
+class WorkerPool:
     """Keeps as many preprocessors at work as the ring has writers.
 
     Args:
@@ -139,20 +139,20 @@ class Staff:
         self, ring: Ring, dataset: Dataset, close_others: Callable[[], None], budget: StoreBudget | None = None
     ) -> None:
         self._ring, self._dataset, self._close_others, self._budget = ring, dataset, close_others, budget
-        self._members: dict[int, _Member] = {}
+        self._running: dict[int, _RunningWorker] = {}
         self._deaths = 0
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """Start every preprocessor that is not there."""
         for index in range(self._ring.shape.writers):
-            if index not in self._members:
-                self._members[index] = self._fork(index)
+            if index not in self._running:
+                self._running[index] = self._fork(index)
 
     def order(self, message: LoaderMessage) -> None:
         """Tell all preprocessors something, and wake them."""
-        for index, member in self._members.items():
+        for index, worker in self._running.items():
             try:
-                member.channel.send(message)
+                worker.channel.send(message)
             except ChannelClosed:
                 continue  # it is dead, and will be replaced
             self._ring.control.bells.ring(index)
@@ -160,9 +160,9 @@ class Staff:
     def hear(self) -> list[LaneFailed | Skipped]:
         """Return what the preprocessors have said."""
         said: list[LaneFailed | Skipped] = []
-        for member in self._members.values():
+        for worker in self._running.values():
             try:
-                while (message := member.channel.receive(0.0)[0]) is not None:
+                while (message := worker.channel.receive(0.0)[0]) is not None:
                     if isinstance(message, (LaneFailed, Skipped)):
                         said.append(message)
             except ChannelClosed:
@@ -173,28 +173,30 @@ class Staff:
         """Start new preprocessors for those that died, and say whether there were any; they know of no lane.
 
         Raises:
-            StaffLost: they die again and again.
+            WorkersLost: they die again and again.
         """
-        dead = [index for index, member in self._members.items() if _has_ended(member.pid)]
+        dead = [index for index, worker in self._running.items() if _has_ended(worker.pid)]
         for index in dead:
-            self._members.pop(index).channel.close()
+            self._running.pop(index).channel.close()
             self._deaths += 1
         if self._deaths > _MOST_DEATHS:
-            raise StaffLost(f"preprocessors of the service died {self._deaths} times; what they printed is in its log")
-        self.hire()
+            raise WorkersLost(
+                f"preprocessors of the service died {self._deaths} times; what they printed is in its log"
+            )
+        self.start()
         return bool(dead)
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """End all preprocessors; one that does not end by itself is killed."""
-        for index, member in self._members.items():
-            member.channel.close()
+        for index, worker in self._running.items():
+            worker.channel.close()
             self._ring.control.bells.ring(index)
         deadline = time.monotonic() + _DISMISSAL_SECONDS
-        for member in self._members.values():
-            _await_end(member.pid, max(deadline - time.monotonic(), 0.0))
-        self._members.clear()
+        for worker in self._running.values():
+            _await_end(worker.pid, max(deadline - time.monotonic(), 0.0))
+        self._running.clear()
 
-    def _fork(self, index: int) -> _Member:
+    def _fork(self, index: int) -> _RunningWorker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -203,15 +205,15 @@ class Staff:
             ours.close()
             self._work(index, Channel(theirs))
         theirs.close()
-        return _Member(pid, Channel(ours))
+        return _RunningWorker(pid, Channel(ours))
 
     def _work(self, index: int, channel: Channel) -> None:
         """Be a preprocessor; does not return."""
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            for member in self._members.values():
-                member.channel.close()
+            for worker in self._running.values():
+                worker.channel.close()
             self._close_others()
             Worker(self._ring, index, self._dataset, channel, self._budget).run()
             code = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from preprocess.samples.layout import Indices
 from preprocess.samples.order import BlockOrder, EpochOrders
-from preprocess.samples.stream import Itinerary, LaneSpec, SampleOwners, epoch_keys, sample_keys
+from preprocess.samples.stream import LaneSchedule, LaneSpec, SampleOwners, epoch_keys, sample_keys
 
 Places = npt.NDArray[np.int32]
 
@@ -168,7 +168,7 @@ class Paces:
         return np.asarray(np.where(np.isnan(known), usual, known))
 
 
-class OwnKeys:
+class OwnedKeys:
     """Numbers the samples of preprocessor `number` of W: sample key x is x // W, where it owns x mod W = number.
 
     Where samples have owners by their blocks, they are counted through. Where it also stands in for others, samples
@@ -259,7 +259,7 @@ class LaneFutures:
         lanes: most lanes, of a ring.
     """
 
-    def __init__(self, own: OwnKeys, orders: EpochOrders, lanes: int) -> None:
+    def __init__(self, own: OwnedKeys, orders: EpochOrders, lanes: int) -> None:
         self._own, self._orders, self._most = own, orders, lanes
         self.futures = KnownFutures(own.count, 1)
         self._paces = Paces(lanes)
@@ -270,12 +270,12 @@ class LaneFutures:
         for lane, stream in list(self._streams.items()):
             if lane == spec.lane or (not stream.is_open and _carry_the_same(stream.spec, spec)):
                 self._forget(lane)
-        itinerary = spec.itinerary
-        first = _first_part(itinerary)
-        before = 0 if _is_held_out(itinerary) else itinerary.first_place
+        schedule = spec.schedule
+        first = _first_part(schedule)
+        before = 0 if _is_held_out(schedule) else schedule.first_place
         read = sample_keys(first, self._orders, spec.stream.seed, 0, before)
         place = len(np.unique(read[owners.of(read) == self._own.number]))
-        stream = _Stream(spec, owners, itinerary.first_epoch, place, self._free_column())
+        stream = _Stream(spec, owners, schedule.first_epoch, place, self._free_column())
         self._streams[spec.lane] = stream
         self._follow(stream)
 
@@ -300,7 +300,7 @@ class LaneFutures:
             self._streams[lane].is_open = False
 
     def renumbered(self) -> KnownFutures:
-        """Follow the lanes in other numbers of the samples, which `OwnKeys` has given."""
+        """Follow the lanes in other numbers of the samples, which `OwnedKeys` has given."""
         self.futures = KnownFutures(self._own.count, self.futures.streams)
         for stream in self._streams.values():
             self._follow(stream)
@@ -326,22 +326,22 @@ class LaneFutures:
 
     def _epoch(self, stream: _Stream, epoch: int) -> Indices:
         """This preprocessor's samples of an epoch, by number, in the order in which they are read."""
-        itinerary = stream.spec.itinerary
-        keys = epoch_keys(itinerary, self._orders, stream.spec.stream.seed, epoch)
-        keys = keys[itinerary.length :] if _is_held_out(itinerary) else keys
+        schedule = stream.spec.schedule
+        keys = epoch_keys(schedule, self._orders, stream.spec.stream.seed, epoch)
+        keys = keys[schedule.length :] if _is_held_out(schedule) else keys
         return self._own.numbers(keys[stream.owners.of(keys) == self._own.number])
 
 
-def _is_held_out(itinerary: Itinerary) -> bool:
+def _is_held_out(schedule: LaneSchedule) -> bool:
     """Say whether a lane carries the held-out samples of one epoch alone."""
-    return itinerary.last_epoch == itinerary.first_epoch and itinerary.first_place == itinerary.places
+    return schedule.last_epoch == schedule.first_epoch and schedule.first_place == schedule.places
 
 
 def _carry_the_same(one: LaneSpec, other: LaneSpec) -> bool:
     """Say whether two lanes carry a seed's samples, both the held-out ones alone or neither."""
-    return one.stream.seed == other.stream.seed and _is_held_out(one.itinerary) == _is_held_out(other.itinerary)
+    return one.stream.seed == other.stream.seed and _is_held_out(one.schedule) == _is_held_out(other.schedule)
 
 
-def _first_part(itinerary: Itinerary) -> Itinerary:
+def _first_part(schedule: LaneSchedule) -> LaneSchedule:
     """The epoch in which a lane begins, from its start."""
-    return Itinerary(itinerary.length, itinerary.tail, itinerary.held_out, itinerary.first_epoch)
+    return LaneSchedule(schedule.length, schedule.tail, schedule.held_out, schedule.first_epoch)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from preprocess.samples.layout import Array, Indices, SampleLayout
 from preprocess.samples.order import EpochOrders
 from preprocess.samples.stream import LanePortions, LaneSpec
-from preprocess.store.futures import KnownFutures, LaneFutures, OwnKeys
+from preprocess.store.futures import KnownFutures, LaneFutures, OwnedKeys
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python has no name for it yet
 _PAGE = 4096
@@ -493,7 +493,7 @@ class SampleStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.memory = budget.memory
-        self._own = OwnKeys(samples, keeping.writers, keeping.number, orders.blocks)
+        self._own = OwnedKeys(samples, keeping.writers, keeping.number, orders.blocks)
         self._lanes = LaneFutures(self._own, orders, keeping.lanes)
         self._layout, self._tell, self._clock = layout, tell, clock
         self._largest_portion = keeping.largest_portion

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocess import Dataset, DatasetSpec, Source, SourceError, SourceSpec, open_source
-from preprocess.samples.stream import Itinerary
+from preprocess.samples.stream import LaneSchedule
 from preprocess.sources.arrays import read_idx
 
 
@@ -293,7 +293,7 @@ def test_source_of_ones_own_is_taken_as_it_is(own_sources: str) -> None:
     assert image.tolist() == [4, 4, 4] and target == 0
     dataset = Dataset(DatasetSpec("waves", SourceSpec(f"{own_sources}:Waves")))
     inputs, targets = dataset.layout.empty(5)
-    assert list(dataset.fill(Itinerary(5), 0, 0, inputs, targets))[-1] == 5
+    assert list(dataset.fill(LaneSchedule(5), 0, 0, inputs, targets))[-1] == 5
     assert sorted(inputs[:, 0].tolist()) == [0, 1, 2, 3, 4] and (targets == inputs[:, 0] % 2).all()
 
 

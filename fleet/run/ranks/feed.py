@@ -20,7 +20,7 @@ from preprocess.ring.ring import LaneReader
 from preprocess.samples.layout import ITSELF, Array, Indices, tensor_in_place
 from preprocess.samples.order import HELD_OUT, mask_of
 from preprocess.samples.part import MemberOrder
-from preprocess.samples.stream import Itinerary
+from preprocess.samples.stream import LaneSchedule
 from trainers import BatchPlan
 from trainers.task.task import move
 
@@ -108,7 +108,7 @@ class BatchFeed:
 
     Args:
         reader: this trainer's end of the lane.
-        itinerary: where the lane's samples lie.
+        schedule: where the lane's samples lie.
         share: which of them are ours.
         place: where to begin, an epoch and a step of it.
         device: where batches go.
@@ -119,11 +119,11 @@ class BatchFeed:
     """
 
     def __init__(
-        self, reader: LaneReader, itinerary: Itinerary, share: Share, place: tuple[int, int], device: torch.device,
+        self, reader: LaneReader, schedule: LaneSchedule, share: Share, place: tuple[int, int], device: torch.device,
         reading: Reading, timeout: float, make: MakeSubstitute | None = None,
     ) -> None:  # fmt: skip
         self.waited = 0.0  # seconds that the trainer waited for samples
-        self._reader, self._itinerary, self._share = reader, itinerary, share
+        self._reader, self._schedule, self._share = reader, schedule, share
         self._device, self._reading, self._timeout, self._make = device, reading, timeout, make
         self._closed = threading.Event()
         self._eager = device.type != "cpu"  # whether batches are read before their turn
@@ -170,7 +170,7 @@ class BatchFeed:
 
     def _row(self, epoch: int, step: int) -> Iterator[Item | Missing]:
         """All items from (epoch, step) to the lane's end; asking for the next gives back the samples of the last."""
-        last = self._itinerary.last_epoch
+        last = self._schedule.last_epoch
         while not self._closed.is_set() and (last is None or epoch <= last):
             yield from self._steps_of(epoch, step)
             copies = self._share.held_out is not None or self._reader.is_ragged
@@ -185,8 +185,8 @@ class BatchFeed:
 
     def _begin(self, epoch: int) -> int:
         """The lane position of the epoch's first place; below 0 where the lane begins in its midst."""
-        first = epoch == self._itinerary.first_epoch
-        return -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        first = epoch == self._schedule.first_epoch
+        return -self._schedule.first_place if first else self._schedule.position(epoch, 0)
 
     def _ragged_steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
         """The steps of a lane of ragged samples, which nothing of is held back when one comes."""
@@ -224,7 +224,7 @@ class BatchFeed:
         if share.own is None:
             return None
         return OwnBatches(
-            self._reader, self._itinerary, share.plan, share.block, share.own, self._timeout, self._closed.is_set
+            self._reader, self._schedule, share.plan, share.block, share.own, self._timeout, self._closed.is_set
         )
 
     def _own_steps(self, own: OwnBatches, epoch: int, step: int) -> Iterator[StepBatches | Missing]:
@@ -239,9 +239,9 @@ class BatchFeed:
     def _copied_held_out(self, epoch: int) -> Iterator[HeldOutBatch | Missing]:
         """The batches of the held-out samples that are the job's own, of all where all are."""
         reader, timeout, stopped, own = self._reader, self._timeout, self._closed.is_set, self._share.held_out
-        own = np.arange(self._itinerary.held_out) if own is None else own
+        own = np.arange(self._schedule.held_out) if own is None else own
         begin, size, evaluators = (
-            self._itinerary.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
+            self._schedule.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
         )  # fmt: skip
         for index, start in enumerate(range(0, own.size, size)):
             mine = own[start : start + size]
@@ -259,13 +259,13 @@ class BatchFeed:
         """What is to be replaced in a batch of held-out samples."""
         if self._share.held_out is None or (taken == ITSELF).all():
             return
-        own = mask_of(self._share.held_out, self._itinerary.held_out)
+        own = mask_of(self._share.held_out, self._schedule.held_out)
         yield from Missing.among(HELD_OUT, epoch, mine, taken, own, samples)
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
-        size, total, evaluators = self._share.evaluation_batch, self._itinerary.held_out, self._share.evaluators
+        size, total, evaluators = self._share.evaluation_batch, self._schedule.held_out, self._share.evaluators
         for index, start in enumerate(range(0, total, size)):
-            first = self._itinerary.held_out_position(epoch, start)
+            first = self._schedule.held_out_position(epoch, start)
             last = first + min(size, total - start)
             self._await(first, last)
             if evaluators[index % len(evaluators)] == self._share.member:

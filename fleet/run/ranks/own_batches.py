@@ -11,7 +11,7 @@ from preprocess.ring.ring import LaneReader
 from preprocess.samples.layout import ITSELF, Array, Indices
 from preprocess.samples.order import TRAIN
 from preprocess.samples.part import MemberOrder
-from preprocess.samples.stream import Itinerary
+from preprocess.samples.stream import LaneSchedule
 from trainers import BatchPlan
 
 Samples = tuple[Array, Array]
@@ -26,7 +26,7 @@ class OwnBatches:
     that epoch the lane brings them again.
 
     Args:
-        reader, itinerary: they belong to the lane.
+        reader, schedule: they belong to the lane.
         plan: how the job's own samples are split over its virtual workers.
         block: the virtual ranks of this member.
         order: which samples are the job's own.
@@ -35,10 +35,10 @@ class OwnBatches:
     """
 
     def __init__(
-        self, reader: LaneReader, itinerary: Itinerary, plan: BatchPlan, block: range, order: MemberOrder,
+        self, reader: LaneReader, schedule: LaneSchedule, plan: BatchPlan, block: range, order: MemberOrder,
         timeout: float, stopped: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._reader, self._itinerary, self._plan, self._block = reader, itinerary, plan, block
+        self._reader, self._schedule, self._plan, self._block = reader, schedule, plan, block
         self._order, self._timeout, self._stopped = order, timeout, stopped
         self._positions = self._again = np.empty(0, np.int64)
         self._epoch = 0
@@ -47,8 +47,8 @@ class OwnBatches:
 
     def begin(self, epoch: int) -> None:
         """Turn to an epoch; its steps come next, from the first one on unless it is the lane's first epoch."""
-        plan, first, self._epoch = self._plan, epoch == self._itinerary.first_epoch, epoch
-        base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        plan, first, self._epoch = self._plan, epoch == self._schedule.first_epoch, epoch
+        base = -self._schedule.first_place if first else self._schedule.position(epoch, 0)
         self._positions = base + self._order.padded_places(epoch, plan.padded)
         self._fresh = plan.padded if first else plan.samples
         repeated = np.arange(self._fresh, plan.padded)

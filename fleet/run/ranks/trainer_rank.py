@@ -290,7 +290,7 @@ class TrainerRank:
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = BatchFeed(
-                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout,
+                    reader, order.lane.schedule, share, begin_at, self._device, reading, self._runtime.timeout,
                     self._substitutes.of(order.job),
                 )  # fmt: skip
                 if compute is not None:
