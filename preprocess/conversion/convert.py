@@ -1,4 +1,8 @@
-"""The partial file of a conversion, with the record from which it goes on."""
+"""Converts a data set into one HDF5 file that preprocessors read fast.
+
+Blocks of samples are made by worker processes, appended in order to a partial file, and noted in a record beside it,
+from which a conversion that was killed goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5's own part of a converted file, written around samples that lie in it already.
+"""HDF5's own part of a converted file, written around samples that lie in it already, and held against its checksums.
 
 The samples are written first, by plain writes at the places where HDF5 will put them: then their number and sizes need
 not be known before, a killed conversion leaves nothing that HDF5 has half written, and no byte is copied twice. HDF5

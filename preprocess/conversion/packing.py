@@ -1,4 +1,4 @@
-"""The errors of a conversion."""
+"""How samples are stored in a converted file: as the bytes of an image file or of an array; made in blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The splits of data that come as tables: Parquet files, Arrow files, and folders of Hugging Face's `datasets`."""
+"""What a conversion converts: the kind of data that a path or a name stands for, and its splits."""
 
 from __future__ import annotations
 

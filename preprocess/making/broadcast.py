@@ -1,4 +1,43 @@
-"""How much of a stream crossed the network, in one direction."""
+"""Between nodes: each slot goes from node to node along a chain, so that it enters and leaves every node at most once.
+
+The chain of a preprocessor begins at its node and goes through all others that read the lane, see `NodeMap.chain`. A
+node receives a slot into its own ring, where its readers read it, and sends it on from there: a pipelined broadcast
+(the linear pipeline of Sanders, Speck and Traeff, Parallel Computing 35, 2009). However many nodes there are, each
+sends the stream once. In a tree every inner node would send it as often as it has children, which makes a stream that
+the network limits that many times slower; the n - 1 hops that a chain takes instead of log n are paid once, when a lane
+is opened, since after that the rings along it stay full. `Ibcast` is no way: all nodes would have to call it in the
+same order for lanes whose readers differ, one that is late would hold up all lanes, and it is not bounded by the free
+slots of those that receive.
+
+The stream of one lane, from one preprocessor, over one link of its chain is a conversation that both sides end:
+
+* the sender sends each slot as two messages, inputs and targets, and at its end two empty ones; of a slot that all
+  makers fill together it sends a copy of its maker's samples, and nothing if there are none; of ragged samples it sends
+  their lengths and their bytes, and the message is as long as these are;
+* the receiver sends one empty message, "enough", when neither its readers nor the nodes behind it need more, or when it
+  got the end; from then on it drops what comes, until the end has come;
+* the sender sends the end when the stream is over (the maker was told to close, or the end came from before), or on
+  "enough".
+
+So the end travels forwards and "enough" backwards. A node whose own readers have all left, or that was told to close
+the lane, goes on passing slots to those behind it until they have said "enough", from two buffers of its own: what its
+readers still hold is never written, and holds up nobody any more.
+
+Exactly one end and one "enough" pass over each link each time. So every message that was sent is received, wherever the
+two sides stood, and once both have said so the link can carry another stream under the same tags: messages between two
+ranks with one tag keep their order (MPI-4.1, 3.5).
+
+Inputs are sent synchronously: the send is complete only once its receive was posted, and that is done only for a free
+slot. A send holds its slot as a reader does. So no more is under way than the rings hold, also of slots that are small
+enough for MPI to buffer, and a slow node makes those before it wait when its ring is full. Links do not wait for each
+other, and a slot that some reader awaits has room in every ring on its way, as long as it is the earliest that anybody
+awaits; so no circle of chains can block. MPI is only tested, never waited in: a waiting MPI call would spin on a core
+that computes.
+
+The portion of a divided slot that one maker fills travels as a copy: a place in the ring is one maker's in this round
+and another's in the next. That one writes there as soon as this node's readers have released it, whatever message is
+still on its way; so the copy is taken before they get the slot.
+"""
 
 from __future__ import annotations
 

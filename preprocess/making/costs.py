@@ -1,4 +1,6 @@
-"""What samples of a data set take, and whether prepared ones are worth keeping: measured on a few of them."""
+"""What samples of a data set cost, measured on a few of them: whether prepared ones are worth keeping, and how fast a
+process makes them; and the stores of a preprocessor that follow from it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training or the held-out samples of a data set: a source with its transforms."""
+"""An opened data set: makes samples, each a pure function of (seed, epoch, sample)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Fingerprints of data sets: what a run notes of its data, and holds against them when it goes on."""
+"""Fingerprints of data sets and their files: what a run notes of its data, and holds against them when it goes on.
+
+All files together of at most MOST_WHOLE bytes are digested whole, so that each byte counts. Of larger sets small files
+are, as far as that suffices, and of some of the others blocks at drawn places; the sizes of all count. Times are noted,
+and alone are no change: a copy has others.
+"""
 
 from __future__ import annotations
 

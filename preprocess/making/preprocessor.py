@@ -1,4 +1,7 @@
-"""How long to let room gather in lanes before it is filled, so that one wake of a preprocessor fills several slots."""
+"""The preprocessor: makes its share of the slots of every open lane, one at a time.
+
+It lets room gather in lanes before it fills them, so that one wake fills several slots.
+"""
 
 from __future__ import annotations
 

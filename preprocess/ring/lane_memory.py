@@ -1,4 +1,16 @@
-"""Ragged samples in a lane: bytes that lie one behind the other, without a gap.
+"""How the ring's memory is divided: the control block of the ring and of each lane, and the lanes' samples.
+
+Every (reader, writer) pair of a lane has three semaphores:
+
+* filled: the writer adds a token for each portion that it has published, the reader takes it before it reads the slot;
+* freed: the reader adds a token for each portion that it has released, the writer takes it before it fills that anew;
+* left: the reader adds its only token when it leaves.
+
+A portion is what one writer fills of a slot: all of it where writers take turns, its own samples where they share it.
+So each access to a slot by one side comes after a token from the other side, and no flag is ever polled. A bell for
+each writer is rung with every freed and left, so that a writer of many lanes sleeps in one place.
+
+Ragged samples are bytes that lie one behind the other, without a gap.
 
 Each maker has a region of the lane's bytes, which it fills in a circle: every sample begins where the one before it
 ended, and goes on at the region's start where it comes to its end. A table says for each sample of each slot where it

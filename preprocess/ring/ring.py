@@ -1,4 +1,10 @@
-"""The reading end of a lane."""
+"""The ring: one copy of each sample for all processes of a node, in shared memory.
+
+A ring has lanes, each carries one stream at a time. A slow reader makes the writers of its lane wait when the lane is
+full, and with them the other readers: that is the pacing of FLEET (MLSys'20, section 3).
+
+A lane has a writing end for each preprocessor that fills it, and a reading end for each reader of the node.
+"""
 
 from __future__ import annotations
 

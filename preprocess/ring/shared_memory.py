@@ -1,4 +1,11 @@
-"""Whether a process of this node still lives."""
+"""Memory that all processes of a node share, the semaphores that lie in it, and whether those processes still live.
+
+`sem_post` and `sem_wait` synchronise memory (POSIX.1-2017, 4.12): what a process wrote before it posted is seen by the
+process that took the token. The ring rests on this alone, on every processor.
+
+Memory without a name is shared with whoever gets its descriptor, and goes with the last of them: nothing is left behind
+by processes that are killed, and a small /dev/shm does not limit it (memfd_create, Linux 3.17).
+"""
 
 from __future__ import annotations
 

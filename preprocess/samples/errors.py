@@ -1,4 +1,7 @@
-"""The errors of this package: each tells the given value, the rule that it breaks and the mend."""
+"""The errors of this package: each tells the given value, the rule that it breaks and the mend.
+
+Also what finds them: objects that people name as `module:Name`, and samples that could not be made.
+"""
 
 from __future__ import annotations
 

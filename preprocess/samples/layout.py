@@ -1,4 +1,4 @@
-"""The shape and dtype of one sample, and of a block of samples in shared memory."""
+"""The shape and dtype of one sample, of a block of samples in shared memory, and of samples of any number of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""An order for data that lie in blocks, such as row groups: the samples of a block come near each other in an epoch."""
+"""The order of an epoch, the randomness of one sample, and what stands in for one: pure functions of named seeds.
+
+An order by blocks is for data that lie in blocks, such as row groups: the samples of a block come near each other in an
+epoch.
+"""
 
 from __future__ import annotations
 

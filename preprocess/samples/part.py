@@ -1,4 +1,4 @@
-"""The part of a data set's training samples that is one network's own: pure functions of named seeds."""
+"""The part of a data set's training samples that is one network's own, and where a stream has it: pure functions."""
 
 from __future__ import annotations
 

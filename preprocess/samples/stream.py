@@ -1,4 +1,8 @@
-"""Which sample lies where in a lane: pure arithmetic."""
+"""What travels in control messages: data sets, streams and lanes; and which sample lies where in a lane.
+
+Where preprocessors keep what they have prepared, one of them alone prepares each sample, its owner. So nobody else
+reads, keeps or evicts it, and all nodes together keep it once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
-"""Where a service is found: a socket and a lock in a folder of this user's.
+"""The service of a name: where it is found, with what it is started, and the process that it is.
 
-Processes of one user that start at the same time have to agree on the folder, whatever others lay in a folder for all.
-So they go through the same names in the same order, and take the first that is theirs or that they can make, which
-only one of them can. All names but the first follow from a secret of the user, so that nobody else knows them.
+A socket and a lock lie in a folder of this user's. Processes of one user that start at the same time have to agree on
+the folder, whatever others lay in a folder for all. So they go through the same names in the same order, and take the
+first that is theirs or that they can make, which only one of them can. All names but the first follow from a secret of
+the user, so that nobody else knows them.
+
+The process is a Python of its own, or a copy of this process where an object is handed over. A copy has one thread, and
+the locks and pools of the others as they were: what they held is never given back. So the copy uses nothing of this
+process but the object, and every wait for it has a limit.
 """
 
 from __future__ import annotations

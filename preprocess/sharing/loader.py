@@ -1,4 +1,4 @@
-"""How fast a loader reads while no sample is late."""
+"""`SharedLoader`: in the place of torch's DataLoader, for independent processes of one node that read the same data."""
 
 from __future__ import annotations
 

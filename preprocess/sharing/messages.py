@@ -1,4 +1,4 @@
-"""Messages as bytes: what processes say to each other travels as JSON, and nothing is unpickled."""
+"""What a loader and the service of its node tell each other: JSON over a local socket; nothing is unpickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loaders read together: pure rules, no sockets and no clock.
+"""The service of a node: gives lanes to loaders, and keeps the preprocessors that fill them.
 
 Loaders that want the same epoch of the same data share a lane. Three rules decide who waits for whom:
 

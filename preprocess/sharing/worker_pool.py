@@ -1,4 +1,4 @@
-"""A preprocessor of a service: a process that fills lanes until the service has gone."""
+"""The preprocessors of a service: processes that it forks, orders, hears, and replaces when they die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Files that are not as they were written: what libraries raise on them becomes one error, for people."""
+"""Files that a source opens: found by their paths, tried in time, and refused with one error where they are damaged.
+
+Over some damaged files a library computes for ever, or crashes, and it may hold Python's lock meanwhile, so that no
+thread and no signal's handler could stop it. So a process of its own reads the file first, and the kernel bounds how
+long that computes, and what memory it takes.
+"""
 
 from __future__ import annotations
 

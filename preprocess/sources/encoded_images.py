@@ -1,4 +1,4 @@
-"""What the sources of encoded images have in common: their layout, and which files are images."""
+"""Encoded images: their layout, which files are images, and folders of them, one folder a class."""
 
 from __future__ import annotations
 

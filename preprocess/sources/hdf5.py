@@ -1,7 +1,7 @@
-"""This project's own layout of samples in HDF5: what `preprocess.convert` writes.
+"""HDF5 files: those that `preprocess.convert` wrote, and others with one data set of inputs and one of targets.
 
-One group a split, `train` and `held_out`. Encoded images lie end to end in `bytes`, uint8; image i is
-bytes[offsets[i]:offsets[i + 1]]. Arrays lie in `inputs`, (n, ...). Both are contiguous, so that a sample is one
+A converted file has one group a split, `train` and `held_out`. Encoded images lie end to end in `bytes`, uint8; image i
+is bytes[offsets[i]:offsets[i + 1]]. Arrays lie in `inputs`, (n, ...). Both are contiguous, so that a sample is one
 `pread` at a place that is known: the file is read without HDF5 once it is open.
 """
 

@@ -1,4 +1,7 @@
-"""The members of a sample in a tar shard: which are its input and its target, and what their bytes say."""
+"""Tar shards in the manner of WebDataset: KEY.jpg beside KEY.cls or KEY.json, or other members that are named.
+
+Where the samples lie is found by reading a shard's headers once, then kept beside it.
+"""
 
 from __future__ import annotations
 

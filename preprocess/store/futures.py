@@ -1,4 +1,4 @@
-"""When each sample is read next, over all streams that are open: pure functions of (seed, epoch) tell it.
+"""When each sample is read next, over all lanes that are open: pure functions of (seed, epoch) tell it.
 
 Orders of epochs are known before they are read, so nothing is guessed but the streams' paces (as Rahm and Ferguson,
 1993, estimate them for scans that share a buffer).

@@ -1,4 +1,11 @@
-"""The bytes of what is kept: memory of this process, or a file without a name. Both go with the process."""
+"""What a preprocessor keeps of a data set: its samples after the transforms that draw nothing.
+
+All lanes use it, whatever their seeds and epochs: what comes after, a random crop or flip, is done for each anew.
+
+Those that are read soonest are kept (Belady, 1966). Belady's rule looks at all that is kept; here it looks at a window
+of neighbours, drawn at random, which costs a constant time and prepares hardly more samples. The bytes lie in memory of
+this process, or in a file without a name, and go with the process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the built-in transforms have in common: checks of images and of parameters, and where results are written."""
+"""The built-in transforms of images: resize, crops, flip, rotation and colour jitter, most of them by OpenCV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Columns of Arrow tables as samples need them: numbers, texts, or the bytes of image files; one row at a time."""
+"""Tables, a sample a row: Parquet files, as pandas, Spark and Hugging Face write them, and Arrow files.
+
+A row group of Parquet is read at once. Arrow files, among them what Hugging Face's `datasets` saved on disk, are mapped
+into memory, so that a sample costs the pages that it lies on.
+"""
 
 from __future__ import annotations
 

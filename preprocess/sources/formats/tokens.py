@@ -1,4 +1,4 @@
-"""Files of token ids, mapped into memory."""
+"""Token ids in files, cut into samples for language models: `context` ids, and the same shifted by one."""
 
 from __future__ import annotations
 

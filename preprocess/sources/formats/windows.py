@@ -1,7 +1,7 @@
-"""Samples that are windows of time series, as weather and climate have them: what `zarr` and `netcdf` have in common.
+"""Samples that are windows of time series, as weather and climate have them, and NetCDF-4 files of them.
 
-The first axis of every variable is time. A sample's input is some steps of one or several variables, its target a
-later step. Packed values (CF: scale_factor, add_offset, _FillValue, missing_value) are unpacked.
+The first axis of every variable is time. A sample's input is some steps of one or several variables, its target a later
+step. Packed values (CF: scale_factor, add_offset, _FillValue, missing_value) are unpacked.
 """
 
 from __future__ import annotations

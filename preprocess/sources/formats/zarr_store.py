@@ -1,7 +1,10 @@
-"""The files of a Zarr store, checked on their way to the library: what it reads is what was checked.
+"""Zarr stores on disk: windows of the arrays of a group, whose files are checked on their way to the library.
 
 A codec is named by the metadata, and some of them unpickle, which runs code. So metadata are held against the codecs
 that hold numbers before the library sees them. Consolidated metadata, which say the same once more, are left out.
+
+Of a chunk that is cut off, Blosc unpacks what lies behind it in memory. And two megabytes of zlib may unpack to two
+gigabytes, whatever the metadata say of the chunk; so what could is unpacked in pieces first, and counted.
 """
 
 from __future__ import annotations
