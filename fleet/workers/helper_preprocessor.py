@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
+
+import torch
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import CloseLane, MakeRing, PrepareLane, SkipSamples
-from fleet.workers.like_preprocessors import like_preprocessors
-from fleet.workers.rank import Rank
-from fleet.workers.time_limit import time_limit
+from fleet.coordination.protocol import TO_COORDINATOR, CloseLane, MakeRing, PrepareLane, SampleSkipped, SkipSamples
+from fleet.spec.job import data_key
+from fleet.spec.subsets import part_of
+from fleet.workers.feed import MakeSubstitute
+from fleet.workers.rank import Rank, time_limit
 from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import use_one_thread
+from preprocess.samples.layout import Array, InputPlace
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask
+from trainers.repeatable.determinism import use_deterministic
+from trainers.repeatable.random_state import RandomState
 
 if TYPE_CHECKING:
-    from fleet.workers.sample_maker import SampleMaker
+    from fleet.workers.preprocessor_rank import SampleMaker
+    from preprocess import Dataset
+    from preprocess.samples.errors import SkippedSample
 
 
 class LentTrainer:
@@ -85,7 +98,7 @@ class LentTrainer:
     def _begin(self, order: PrepareLane) -> None:
         if self._maker is None:
             assert self._ring is not None, "lanes are opened after rings are made"
-            from fleet.workers.sample_maker import SampleMaker
+            from fleet.workers.preprocessor_rank import SampleMaker
 
             self._open_data()
             self._maker = SampleMaker(self._rank, self._mailbox, *self._ring)
@@ -93,9 +106,8 @@ class LentTrainer:
         self._maker.become(order.writer).open_lane(order.lane)  # its earlier numbers may be others' by now
 
     def _open_data(self) -> None:
-        from fleet.workers.datasets import open_datasets
-        from fleet.workers.same_samples import hold_alike
-        from fleet.workers.sample_maker import skip, tell_of_skips
+        from fleet.workers.datasets import hold_alike, open_datasets
+        from fleet.workers.preprocessor_rank import skip, tell_of_skips
 
         rank, seconds = self._rank, self._rank.runtime.timeout
         late = (
@@ -120,3 +132,80 @@ class LentTrainer:
         if self._role is not None and not self.is_busy:
             self._role.close()
             self._role = None
+
+
+_CPU = torch.device("cpu")
+
+
+class OwnSubstitutes:
+    """Makes them on a trainer. A data set is opened when the first is wanted.
+
+    Args:
+        rank: this rank.
+        mailbox: the trainer's.
+        moves: called now and then: this rank is not stuck.
+        skips: what earlier sessions found corrupt.
+    """
+
+    def __init__(self, rank: Rank, mailbox: Mailbox, moves: Callable[[], None], skips: list[SkipSamples]) -> None:
+        self._rank, self._mailbox, self._moves, self._skips = rank, mailbox, moves, skips
+        self._opened: dict[str, Dataset] = {}
+
+    def of(self, name: str) -> MakeSubstitute | None:
+        """What makes those of a job; None: the stream's are its own."""
+        runtime = self._rank.runtime
+        job = runtime.job(name)
+        skips = job.data is not None and runtime.spec.data[job.data].on_corrupt == "skip"
+        has_own = part_of(job) is not None and skips and runtime.rehearsal is None
+        return partial(self._make, data_key(job), job.order_seed) if has_own else None
+
+    def _make(
+        self, key: str, seed: int, kind: str, epoch: int, sample: int, input_place: InputPlace, target: Array, own: Mask
+    ) -> None:
+        self._moves()
+        before = RandomState.now(_CPU)
+        try:
+            with like_preprocessors():
+                if key not in self._opened:
+                    self._opened[key] = self._open(key)
+                self._opened[key].make_substitute(kind, seed, epoch, sample, input_place, target, own)
+        finally:
+            before.set(_CPU)
+
+    def _open(self, key: str) -> Dataset:
+        """Open a data set; rank 0 counts what it skips. Few trainers ever need what this loads."""
+        from fleet.workers.datasets import dataset_specs, hold_alike
+        from preprocess import Dataset
+
+        rank, seconds = self._rank, self._rank.runtime.timeout
+        spec = replace(dataset_specs(rank.runtime.spec)[key], corrupt_limit=sys.maxsize)
+        late = (
+            f"rank {rank.number} has been opening the data for {seconds:g} s to take samples of a network's own part "
+            f"for corrupt ones, a source has not come back; if that really takes so long, raise resources.timeout "
+            f"(now {seconds:g} s)"
+        )
+        with time_limit(rank.world, seconds, late):
+            opened = Dataset(spec, self._tell)
+            hold_alike(rank.runtime, {key: opened}, rank.number)
+        for order in (order for order in self._skips if order.data == key):
+            opened.skip_always(TRAIN, order.train)
+            opened.skip_always(HELD_OUT, order.held_out)
+        return opened
+
+    def _tell(self, sample: SkippedSample) -> None:
+        self._mailbox.send(0, TO_COORDINATOR, SampleSkipped(self._rank.number, sample))
+
+
+@contextmanager
+def like_preprocessors() -> Iterator[None]:
+    """Let torch compute as it does in preprocessors, for transforms that use it; then as training had it, on which that
+    has its bits.
+    """
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    use_one_thread()
+    use_deterministic(False)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        use_deterministic(deterministic)
