@@ -38,14 +38,14 @@ from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.signals import StopFlag
-from fleet.run.lanes import LaneBook, ring_plan
-from fleet.run.ranks.runtime import DataFacts, Runtime
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
+from fleet.session.lanes import LaneBook, ring_plan
 from fleet.spec import EnsembleSpec
-from fleet.spec.data_keys import data_key
+from fleet.spec.job import data_key
+from fleet.workers.runtime import DataFacts, Runtime
 from preprocess import SampleLayout
 
 MEASURED = 200

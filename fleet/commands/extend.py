@@ -10,7 +10,7 @@ import typer
 from fleet.commands.arguments import AcceptChanges, Preprocessors, RunFolder, Settings, Trainers, Trust, changes_of
 from fleet.commands.ranks import run_on_ranks
 from fleet.journal.ensemble_file import NAME
-from fleet.run.options import ExtendOrder, RunOptions
+from fleet.session.options import ExtendOrder, RunOptions
 
 _Job = Annotated[str, typer.Argument(help="one of the run's jobs", metavar="JOB", show_default=False)]
 _Epochs = Annotated[int, typer.Option(min=1, help="after so many epochs, from its first, it ends", show_default=False)]

@@ -16,7 +16,7 @@ BOTH = "trainers.reduce.until_met"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
 PREFETCH, FEED, OWN_BATCHES, MISSING = (
-    f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches", "missing_samples")
+    f"fleet.workers.{name}" for name in ("prefetch", "feed", "own_batches", "missing_samples")
 )
 
 

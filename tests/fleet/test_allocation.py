@@ -15,10 +15,10 @@ from fleet.coordination.ledger import Ledger
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import find_allocation
-from fleet.run.walltime import Walltime
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
+from fleet.session.walltime import Walltime
 from tests.journals import as_event, read_lines
 
 NOW = 1_700_000_000.0

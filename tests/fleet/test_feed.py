@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.run.ranks import prefetch
-from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
-from fleet.run.ranks.prefetch import ReadAhead, TimedOut
+from fleet.workers import prefetch
+from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
+from fleet.workers.prefetch import ReadAhead, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
 from trainers import BatchPlan
 

@@ -10,12 +10,12 @@ import pytest
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.run.mixed_kinds import mixes_kinds, stays_on_one
-from fleet.run.ranks.runtime import Runtime
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
+from fleet.session.mixed_kinds import mixes_kinds, stays_on_one
 from fleet.spec import EnsembleSpec
+from fleet.workers.runtime import Runtime
 
 MODELS = ("trainers.zoo:MLP", "tests.fleet.support.networks:Dropping", "tests.fleet.support.networks:Averaging")
 

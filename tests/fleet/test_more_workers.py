@@ -12,7 +12,7 @@ import yaml
 
 from fleet.commands.plan import plan_tables
 from fleet.journal.profile import RateProfile
-from fleet.run.dry_run import DryRun, make_plan
+from fleet.session.dry_run import DryRun, make_plan
 from fleet.spec import Job, SpecError, load
 from tests.fleet.support.arriving import Arriving, write_spec
 

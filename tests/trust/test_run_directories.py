@@ -23,7 +23,7 @@ from fleet.report.metrics_file import MetricsFile
 from fleet.report.status.looking import Look
 from fleet.report.status.scan import JournalScan
 from fleet.report.status.snapshot import NAME, write_snapshot
-from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.workers.watchdog import stuck_ranks
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import LaidByOthers
 from tests.report.conftest import SimulatedRun

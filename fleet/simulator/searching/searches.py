@@ -30,7 +30,7 @@ from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 
 
 @dataclass(frozen=True)

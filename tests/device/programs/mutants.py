@@ -14,8 +14,8 @@ import numpy as np
 import torch
 import torch_rig
 
-from fleet.run.ranks import missing_samples, own_batches
-from fleet.run.ranks.feed import BatchFeed
+from fleet.workers import missing_samples, own_batches
+from fleet.workers.feed import BatchFeed
 from tests.device.programs import counting, feeding, sending, stepping
 from trainers.device import own_device
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fleet
 from fleet.journal.search_wishes import SearchWishes
-from fleet.run.search.recorded import recorded
+from fleet.session.search.recorded import recorded
 from fleet.spec import load
 from tests.journals import as_events
 from tests.run.search.test_recorded import unknown
