@@ -124,8 +124,8 @@ def _main(folder: Path, rank: int, size: int) -> StartCosts:
     import fleet.commands.run
     from fleet.machine.cluster_map import discover
     from fleet.session.main import _read_spec
-    from fleet.session.opening.agreement import agree_on_spec
     from fleet.session.options import RunOptions
+    from fleet.workers.agreement import agree_on_spec
 
     if rank == 0:
         import fleet.session.coordinator_rank

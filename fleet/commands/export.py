@@ -33,8 +33,8 @@ def export(
     """
     from fleet.models.errors import HarvestError
     from fleet.models.recorded_spec import check_trusted
-    from fleet.session.bad_input import BadInput
     from fleet.spec import ReferenceProblem, SpecError
+    from fleet.workers.agreement import BadInput
     from preprocess import SourceError, TransformError
     from trainers import CheckpointError
 

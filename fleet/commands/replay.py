@@ -41,8 +41,8 @@ def replay(
     Exit codes: 0 if all bits agree, 1 if not, 2 if there is nothing to compare with, 75 after a signal.
     """
     from fleet.models.errors import HarvestError
-    from fleet.session.bad_input import BadInput
     from fleet.spec import SpecError
+    from fleet.workers.agreement import BadInput
     from trainers import CheckpointError
 
     with (

@@ -16,14 +16,13 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import HELD, leave
 from fleet.machine.standard_error import tell
 from fleet.machine.standard_output import python_alone_on_standard_output
-from fleet.session.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError
 from fleet.session.stages.session import Session
 from fleet.session.wire import Wire
-from fleet.workers.guarded_thread import GuardedThread
+from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS
 from fleet.workers.preprocessor_rank import PreprocessorRank
-from fleet.workers.rank import Rank
+from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.watchdog import stuck_ranks
 from preprocess import CorruptLimitError
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from fleet.session.bad_input import BadInput
 from fleet.session.batch_bounds import BatchBounds
 from fleet.session.input_checks import rooms_of
 from fleet.session.memory_checks import Room
 from fleet.session.prediction import PredictionInput, prepare
 from fleet.spec import importable
-from fleet.workers.known_sizes import KnownSizes
+from fleet.workers.agreement import BadInput
+from fleet.workers.runtime import KnownSizes
 from trainers.device.device_room import share_of
 
 

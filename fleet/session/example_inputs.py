@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fleet.session.bad_input import BadInput
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.job import data_key
+from fleet.workers.agreement import BadInput
 from fleet.workers.datasets import dataset_specs
 from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.files.modules import at_home

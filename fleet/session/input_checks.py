@@ -9,7 +9,6 @@ from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
 from fleet.profiling.sizing import Size
 from fleet.report.wording import readable_bytes
 from fleet.search.sampling.chosen import sampler_problems
-from fleet.session.bad_input import BadInput
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.session.last_batches import last_batch_problems
@@ -22,8 +21,8 @@ from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
 from fleet.spec.problem import in_order
 from fleet.spec.subsets import part_problems
 from fleet.spec.trials import most_workers
-from fleet.workers.known_sizes import KnownSizes
-from fleet.workers.runtime import Runtime
+from fleet.workers.agreement import BadInput
+from fleet.workers.runtime import KnownSizes, Runtime
 from trainers.device.device_room import share_of
 
 

@@ -11,8 +11,8 @@ from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import read_journal
 from fleet.journal.profile import RateProfile
-from fleet.session.bad_input import BadInput
 from fleet.spec.sections import profile_files
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime
 
 RatesByJob = Mapping[str, Mapping[int, float]]

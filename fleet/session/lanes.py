@@ -9,7 +9,7 @@ from fleet.coordination.open_lanes import StreamPlace
 from fleet.session.search.widest import largest_trial_batch, trials_at_once
 from fleet.spec import Job
 from fleet.spec.job import data_key
-from fleet.workers.kept_samples import divides
+from fleet.workers.preprocessor_rank import divides
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes

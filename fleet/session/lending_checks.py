@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fleet.machine.cluster_map import ClusterMap
 from fleet.scheduling.model.lending import Lending
 from fleet.spec import Problem, SpecError
-from fleet.workers.kept_samples import divides
+from fleet.workers.preprocessor_rank import divides
 from fleet.workers.runtime import Runtime
 
 _PATH = ("resources", "preparing_trainers")

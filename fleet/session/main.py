@@ -18,16 +18,14 @@ from fleet.machine.launch.loading import loading
 from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
-from fleet.session.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
-from fleet.session.opening.agreement import agree_on_spec
 from fleet.session.opening.libraries import chosen_reduction, warm_up
 from fleet.session.opening.opened_data import open_data
 from fleet.session.opening.rank_checks import check_mpi_threads, place_warnings
 from fleet.session.options import RunOptions
 from fleet.spec import EnsembleSpec
-from fleet.workers.rank import Rank, Ties
+from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, await_all, ends_all, exit_code
+from fleet.workers.rank import Rank, Ties, time_limit, together
 from fleet.workers.runtime import Rehearsal, Runtime
-from fleet.workers.time_limit import time_limit, together
 from preprocess.files.modules import at_home
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators

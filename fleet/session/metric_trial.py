@@ -24,7 +24,7 @@ from fleet.spec.job import data_key
 from fleet.spec.job_checks import kept_random_state
 from fleet.spec.named_parts import JobLoss
 from fleet.spec.problem import KeyPath
-from fleet.workers.packed_samples import collated
+from fleet.workers.feed import collated
 from fleet.workers.runtime import Runtime
 from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.samples.ragged import places_in

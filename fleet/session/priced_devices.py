@@ -6,9 +6,9 @@ import math
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.scheduling.model.prices import Course, Prices
-from fleet.session.bad_input import BadInput
 from fleet.spec import EnsembleSpec
 from fleet.spec.resources import ANY
+from fleet.workers.agreement import BadInput
 
 
 def prices_of(spec: EnsembleSpec, cluster: ClusterMap) -> Prices | None:

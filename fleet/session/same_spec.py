@@ -8,9 +8,9 @@ from typing import Any
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.extensions import read_extensions
-from fleet.session.bad_input import BadInput
 from fleet.spec import ABSENT, difference, results_mapping
 from fleet.spec.digest import Difference
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime
 from preprocess.files.writing import write_whole
 

@@ -8,7 +8,7 @@ from fleet.coordination.lost_ranks import RanksLost, lost_ranks
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Order
 from fleet.machine.cluster_map import ClusterMap
-from fleet.session.bad_input import BadInput
+from fleet.workers.agreement import BadInput
 
 TAG_STEP = 2  # a group's tags are its own and the next
 _FIRST_TAG = 1000

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 
-from fleet.workers.missing_samples import MakeSubstitute, Missing
-from fleet.workers.own_batches import OwnBatches, Samples, pass_by, rows_of
-from fleet.workers.packed_samples import collated
-from fleet.workers.prefetch import ReadAhead, TimedOut
-from preprocess import HELD_OUT, Itinerary, LaneReader, MemberOrder
+from preprocess import HELD_OUT, TRAIN, Itinerary, LaneReader, MemberOrder
 from preprocess.samples.layout import ITSELF, Array
 from preprocess.samples.part import Indices
-from preprocess.samples.substitutes import mask_of
+from preprocess.samples.ragged import InputPlace, RaggedSize, places_in
+from preprocess.samples.substitutes import Mask, mask_of
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
+from trainers.device.own_device import select, with_index
+from trainers.state.tree import decode, encode
 from trainers.task.task import move
 
 _GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
@@ -63,7 +67,7 @@ class Reading:
     Attributes:
         gather: look at the samples at all; a rehearsal only waits for them, since nobody looks at them.
         in_place: a CPU's batches of inputs may lie in the ring: their taker makes a tensor of its own from them.
-        collate: the task's own, where samples are packed (see `fleet.workers.packed_samples`).
+        collate: the task's own, where samples are packed (see `fleet.workers.feed`).
     """
 
     gather: bool = True
@@ -325,3 +329,288 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, Mapping | tuple | list):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors_in(item)
+
+
+class TimedOut(TimeoutError):
+    """The next item was not there in time."""
+
+
+class ReadAhead:
+    """Fetches one item ahead, in a thread; for a GPU with copies on a stream of their own, beside the computation.
+
+    Args:
+        items: endless; the first is asked for at once, in the thread.
+        tensors: gives the tensors that an item holds.
+        device: where they are wanted.
+        closed: set when nobody wants more: the items end their waits then.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[Any],
+        tensors: Callable[[Any], Iterable[torch.Tensor]],
+        device: torch.device,
+        closed: threading.Event,
+    ) -> None:
+        self._items, self._tensors, self._device, self._closed = items, tensors, with_index(device), closed
+        self._module: Any = torch.get_device_module(device)
+        self._stream = None if device.type == "cpu" else self._module.Stream(device=self._device)
+        self._executor = ThreadPoolExecutor(1, "feed", select, (self._device,))
+        self._next: Future[tuple[Any, Any]] = self._executor.submit(self._fetch)
+
+    def next(self, timeout: float) -> Any:
+        """Return the next item, and begin with the one after it.
+
+        Raises:
+            TimedOut: it did not come within so many seconds.
+            Exception: whatever fetching it raised.
+        """
+        try:
+            item, copied = self._next.result(timeout)
+        except FutureTimeout:
+            if self._next.done():  # the fetching itself ran into a time-out
+                raise
+            raise TimedOut from None
+        if copied is not None:
+            stream = self._module.current_stream(self._device)
+            stream.wait_event(copied)
+            for tensor in self._tensors(item):  # their memory is not to be used anew before this stream is through
+                if tensor.device == self._device:
+                    tensor.record_stream(stream)
+        self._next = self._executor.submit(self._fetch)
+        return item
+
+    def close(self) -> None:
+        """Wait for the end of the fetch under way; `closed` is set."""
+        assert self._closed.is_set()
+        self._executor.shutdown(wait=True)
+
+    def _fetch(self) -> tuple[Any, Any]:
+        """The next item, and the event after which its tensors are there."""
+        with nullcontext() if self._stream is None else self._module.stream(self._stream):
+            item = next(self._items)
+            return item, None if self._stream is None else self._stream.record_event()
+
+
+Samples = tuple[Array, Array]
+"""(inputs, targets)"""
+
+
+class OwnBatches:
+    """One group member's batches, epoch after epoch.
+
+    A step may lie over more of the stream than a ring holds, so its samples are copied as they come. The first ones of
+    an epoch pad its end: they are kept until then, but for the lane's first epoch, in whose midst the job may come. Of
+    that epoch the lane brings them again.
+
+    Args:
+        reader, itinerary: they belong to the lane.
+        plan: how the job's own samples are split over its virtual workers.
+        block: the virtual ranks of this member.
+        order: which samples are the job's own.
+        timeout: seconds that one wait may take.
+        stopped: asked now and then whether to end a wait.
+    """
+
+    def __init__(
+        self, reader: LaneReader, itinerary: Itinerary, plan: BatchPlan, block: range, order: MemberOrder,
+        timeout: float, stopped: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._reader, self._itinerary, self._plan, self._block = reader, itinerary, plan, block
+        self._order, self._timeout, self._stopped = order, timeout, stopped
+        self._positions = self._again = np.empty(0, np.int64)
+        self._epoch = 0
+        self._fresh = 0  # so many of the padded order come by; those that are kept stand for the others
+        self._kept: Samples | None = None
+
+    def begin(self, epoch: int) -> None:
+        """Turn to an epoch; its steps come next, from the first one on unless it is the lane's first epoch."""
+        plan, first, self._epoch = self._plan, epoch == self._itinerary.first_epoch, epoch
+        base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        self._positions = base + self._order.padded_places(epoch, plan.padded)
+        self._fresh = plan.padded if first else plan.samples
+        repeated = np.arange(self._fresh, plan.padded)
+        mine = repeated[np.isin(repeated % plan.virtual_workers, self._block)]
+        self._again, self._kept = np.unique(mine % plan.samples), None
+
+    def step(self, number: int) -> Generator[Missing, None, list[Samples] | None]:
+        """Return the samples of each of this member's virtual workers; None if the wait was stopped.
+
+        Yields:
+            those in whose place lie others that are not the job's own; it goes on once they are replaced.
+        """
+        places, workers = self._plan.step_range(number), self._plan.virtual_workers
+        turns = [np.arange(places.start + rank, places.stop, workers) for rank in self._block]
+        coming = np.concatenate([turn[turn < self._fresh] for turn in turns])
+        if number == 0:
+            coming = np.concatenate([coming, self._again])
+        coming = np.unique(coming)
+        taken = np.empty(coming.size, np.int64)
+        got = self._reader.gather(self._positions[coming], self._timeout, self._stopped, substitutes=taken)
+        end = int(self._positions[min(places.stop, self._fresh) - 1]) + 1
+        if got is None or not pass_by(self._reader, end, self._timeout, self._stopped):
+            return None
+        yield from self._missing(coming, taken, got)
+        if number == 0:
+            self._kept = rows_of(got, np.searchsorted(coming, self._again))
+        return [self._turn(turn, coming, got) for turn in turns]
+
+    def _missing(self, numbers: Indices, taken: Indices, got: Samples) -> Iterator[Missing]:
+        """What is to be replaced of the samples with these numbers in the padded order."""
+        if (taken == ITSELF).all():
+            return
+        samples = self._order.of_epoch(self._epoch)[numbers % self._plan.samples]
+        yield from Missing.among(TRAIN, self._epoch, samples, taken, self._order.own, got)
+
+    def _turn(self, turn: Indices, coming: Indices, got: Samples) -> Samples:
+        """The samples with these numbers in the padded order, of those that came and those that are kept."""
+        fresh, repeated = turn[turn < self._fresh], turn[turn >= self._fresh]
+        samples = rows_of(got, np.searchsorted(coming, fresh))
+        if not repeated.size:
+            return samples
+        assert self._kept is not None, "an epoch is read from its first step on, but for the lane's first one"
+        more = rows_of(self._kept, np.searchsorted(self._again, repeated % self._plan.samples))
+        return np.concatenate([samples[0], more[0]]), np.concatenate([samples[1], more[1]])
+
+
+def pass_by(reader: LaneReader, position: int, timeout: float, stopped: Callable[[], bool]) -> bool:
+    """Give back all samples before a lane position, once they are here.
+
+    Other members of the group, for which this one will wait, read up to there: a ring that is full of what nobody needs
+    any more would not let them.
+
+    Args:
+        timeout: seconds that one wait may take.
+        stopped: asked now and then whether to end a wait.
+
+    Returns:
+        False if the wait was stopped.
+    """
+    while reader.available < position:
+        reader.release(reader.available)
+        if not reader.wait(min(position, reader.released + reader.certain), timeout, stopped):
+            return False
+    reader.release(position)
+    return True
+
+
+def rows_of(samples: Samples, rows: Indices) -> Samples:
+    """Some of the samples, (inputs, targets)."""
+    return samples[0][rows], samples[1][rows]
+
+
+MakeSubstitute = Callable[[str, int, int, InputPlace, Array, Mask], object]
+"""Makes what is taken: called with kind, epoch, sample, its input's and its target's place, and what may be taken."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Samples of a network that could not be made, and in whose place lie others that are not its own.
+
+    The feed hands them to the thread that trains, which alone may run a person's code, and goes on once that has put
+    the network's own there.
+
+    Attributes:
+        kind: "train" or "held_out".
+        epoch: the stream's.
+        samples: their indices in the data set, (count,).
+        rows: where they lie in the batch, (count,).
+        own: which samples of the kind are the network's own.
+        inputs, targets: the batch.
+        found: set once they are replaced, or cannot be.
+    """
+
+    kind: str
+    epoch: int
+    samples: Indices
+    rows: Indices
+    own: Mask
+    inputs: Array
+    targets: Array
+    found: Event
+
+    @classmethod
+    def among(
+        cls, kind: str, epoch: int, samples: Indices, taken: Indices, own: Mask, batch: tuple[Array, Array]
+    ) -> Iterator[Missing]:
+        """Ask for those of a batch's samples, (count,), in whose place others were taken that are not own, if any.
+
+        Args:
+            taken: what lies in their places: `ITSELF`, or a sample's index, (count,).
+        """
+        rows = np.flatnonzero(taken != ITSELF)
+        rows = rows[~own[taken[rows]]]
+        if rows.size:
+            missing = cls(kind, epoch, samples[rows], rows, own, *batch, Event())
+            yield missing
+            missing.found.wait()
+
+    def replace(self, make: MakeSubstitute) -> None:
+        """Put the network's own samples there."""
+        try:
+            place = places_in(self.inputs)
+            for row, sample in zip(self.rows.tolist(), self.samples.tolist()):
+                make(self.kind, self.epoch, sample, place(row), self.targets[row : row + 1], self.own)
+        finally:
+            self.found.set()
+
+    def leave(self) -> None:
+        """Let those stay that lie there."""
+        self.found.set()
+
+
+_HEADER_BYTES = 128  # how much longer another sample's description of its arrays may be than the largest one's
+
+
+class SampleTooLarge(ValueError):
+    """A sample is larger than was said."""
+
+
+def packing_of(task: Any) -> SamplePacker | None:
+    """Return how the samples of a task are packed; None where it does not collate them itself.
+
+    ValueError if it does not say how large they may be.
+    """
+    if not hasattr(task, "collate"):
+        return None
+    if not hasattr(task, "largest_sample"):
+        raise ValueError(
+            "the task has collate(samples) and no largest_sample(), and the ring must have room for any sample; add "
+            "`def largest_sample(self)`, which gives a sample as large as any, such as zeros"
+        )
+    return SamplePacker(
+        len(encode(task.largest_sample())), "the task's largest_sample()", "let that give a sample as large as any"
+    )
+
+
+class SamplePacker:
+    """Packs samples; most_bytes: of one.
+
+    Args:
+        most: bytes of a sample as large as any, encoded.
+        what: where that is said.
+        mend: what to do about a sample that is larger.
+    """
+
+    def __init__(self, most: int, what: str, mend: str) -> None:
+        self.most_bytes = most + _HEADER_BYTES
+        self._what, self._mend = what, mend
+
+    def pack(self, sample: Any, index: int) -> np.ndarray:
+        """Return the sample's bytes, (any,) uint8. SampleTooLarge; TypeError names what cannot be packed."""
+        content = encode(sample)
+        if len(content) > self.most_bytes:
+            raise SampleTooLarge(
+                f"sample {index} takes {len(content)} bytes, and {self._what} {self.most_bytes}; {self._mend}, or cut "
+                "longer samples in the data set"
+            )
+        return np.frombuffer(content, np.uint8)
+
+    def ragged(self, mean: float) -> RaggedSize:
+        """What the ring must know of the samples, which take so many bytes in the mean."""
+        return RaggedSize(self.most_bytes, max(math.ceil(min(mean, self.most_bytes)), 1))
+
+
+def collated(samples: np.ndarray, collate: Callable[[list[Any]], Any]) -> Any:
+    """Return the batch that a task makes of packed samples, an array of bytes each."""
+    return collate([decode(sample.tobytes()) for sample in samples])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
+import re
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -45,24 +49,34 @@ from fleet.machine.standard_error import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
 from fleet.spec import Job
-from fleet.workers.failure import last_word
-from fleet.workers.feed import BatchFeed, FeedTimeout
+from fleet.workers.feed import BatchFeed, FeedTimeout, Share
+from fleet.workers.helper_preprocessor import LentTrainer, OwnSubstitutes
 from fleet.workers.job_run import JobRun, Line, Saving, TrainingTerms, formed, save
-from fleet.workers.left_memory import LeftMemory
-from fleet.workers.lent_trainer import LentTrainer
-from fleet.workers.lifeline import Lifeline
-from fleet.workers.own_substitutes import OwnSubstitutes
 from fleet.workers.rank import Rank
-from fleet.workers.rehearsal import RehearsedCompute
 from fleet.workers.runtime import Runtime, batch_set
-from fleet.workers.shares import member_share
+from fleet.workers.watchdog import Lifeline
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
-from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers import (
+    Arithmetic,
+    Batch,
+    CheckpointError,
+    Float32,
+    Group,
+    PeerFailed,
+    Trainer,
+    Training,
+    VirtualWorker,
+    check_group,
+    latest_good,
+)
+from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
 from trainers.job.resize import coming, joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.no_exit import no_exit
+from trainers.step.compiled import forget_graphs
+from trainers.task.task import batch_size_of, evaluation_batch_of
 
 _IDLE_SECONDS = 1.0
 
@@ -459,3 +473,137 @@ class TrainerRank:
 def _is_disk(error: CheckpointError) -> bool:
     """Whether a checkpoint fails for a reason that every job will meet; else it is what this job wants to save."""
     return isinstance(error.__cause__, OSError)
+
+
+_MOST_TEXT, _MOST_TRACEBACK = 2_000, 20_000  # characters
+_NO_MEMORY = re.compile(r".*?Tried to allocate [\d.]+ \w+\.(?: GPU \d+ has .*? is free\.)?", re.DOTALL)
+_ALLOWED = re.compile(r"[\d.]+ \w+ allowed")
+"""Of what torch says when a device's memory ends; all else, such as each process's share, is in the traceback."""
+
+
+def last_word(job: str, error: BaseException, fatal: bool = False) -> Left:
+    """The last word of a member whose job failed, with the traceback."""
+    text = "".join(traceback.format_exception(error))
+    return Left(job, 0, "failed", error=_said(error), traceback=text[-_MOST_TRACEBACK:], fatal=fatal)
+
+
+def _said(error: BaseException) -> str:
+    """The error's kind and text; a kind whose text cannot be made is told alone."""
+    kind = type(error).__name__
+    try:
+        text = f"{kind}: {error}"
+    except BaseException as broken:
+        return f"{kind}, whose text cannot be made ({type(broken).__name__})"
+    if isinstance(error, torch.OutOfMemoryError):
+        return _said_of_memory(text)[:_MOST_TEXT]
+    if isinstance(error, Exception):
+        return text[:_MOST_TEXT]
+    return f"{text[:_MOST_TEXT]} (its code tried to end the process)"
+
+
+def _said_of_memory(text: str) -> str:
+    """What was asked for, what is free and what is allowed, with the mend."""
+    begin, allowed = _NO_MEMORY.match(text), _ALLOWED.search(text)
+    told = begin[0].removesuffix(".") if begin else text
+    share, fewer = (f", {allowed[0]} to this trainer", ", or fewer members_per_device") if allowed else ("", "")
+    return f"{told}{share}; try a smaller batch_size (accumulate keeps a step's samples){fewer}"
+
+
+_KEPT = 256 << 20
+"""Bytes of the host that stay for the next job."""
+
+
+class LeftMemory:
+    """Keeps little for a job that comes at once, and gives the rest back.
+
+    Args:
+        device: of the trainer.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._is_kept = False
+
+    def give_back(self) -> None:
+        """Give back all that ended jobs have left."""
+        self._end(0)
+
+    def leave(self) -> None:
+        """A job has ended: give back what it leaves, but for what the next one on the host is about to want."""
+        self._end(_KEPT)
+        self._is_kept = True
+
+    def rest(self) -> None:
+        """No job has come for a while: give back what was kept for it."""
+        if self._is_kept:
+            self._is_kept = False
+            give_freed_memory_back(self._device)
+
+    def _end(self, unless: int) -> None:
+        gc.collect()  # a trainer and its parts know each other
+        forget_graphs()
+        give_freed_memory_back(self._device, unless)
+
+
+def member_share(runtime: Runtime, name: str, group: Group, trainer: Trainer) -> Share:
+    """This member's share of the job that its group trains."""
+    job = runtime.job(name)
+    blocks = group.blocks(job.virtual_workers)
+    owners = tuple(member for member, block in enumerate(blocks) for _ in block)
+    evaluators = owners if group.shares else tuple(range(group.size))
+    step = job.virtual_workers * batch_size_of(trainer.task)  # by its own batch, whatever it is now
+    return Share(
+        trainer.plan(runtime.samples_of(name)), blocks[group.index], group.index, evaluators,
+        evaluation_batch_of(trainer.task, step), runtime.own_order(name), runtime.own_held_out(name),
+    )  # fmt: skip
+
+
+PER_EPOCH = 0.15  # a rehearsed loss falls like a loss does, so that the report has something to draw
+CATCH_UP = 0.25  # of a turn: so much of what sleeps and peers were late is made up for in the next turn
+
+
+class RehearsedCompute:
+    """Takes the place of forward and backward: waits as long as the curve says a step takes, and leaves no gradients.
+
+    A group of m devices takes N B / r(m) seconds a step for N virtual workers with batches of B, as many turns as its
+    slowest member has; a member with less to do is done earlier and waits for its peers. What the real parts of the
+    step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait; so is, within
+    `CATCH_UP`, what a sleep was too long, here or on a peer: it would add up over the steps.
+
+    Args:
+        turn_seconds: in a real run the turn of one virtual worker takes so long on this member's device.
+        time_scale: seconds rehearsed for one second of a real run.
+    """
+
+    def __init__(self, turn_seconds: float, time_scale: float) -> None:
+        self._turn_seconds = turn_seconds * time_scale
+        self._waited: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+        self._last: _Turn | None = None
+
+    def watch(self, waited: Callable[[], tuple[float, float]]) -> None:
+        """Take `waited()`, seconds that this member waited for data and for peers so far, as no cost of its own."""
+        self._waited = waited
+
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> float:
+        """Wait for one turn of one worker; return a loss that falls with the epochs."""
+        now = time.perf_counter()
+        late = 0.0 if self._last is None else self._late(self._last, now)
+        time.sleep(max(0.0, self._turn_seconds - late))
+        self._last = _Turn(now - late + self._turn_seconds, time.perf_counter(), *self._waited())
+        return math.exp(-PER_EPOCH * trainer.epoch)
+
+    def _late(self, last: _Turn, now: float) -> float:
+        """Seconds of the next turn that are over already: own work, and a part of what could not be helped."""
+        data, peers = (after - before for after, before in zip(self._waited(), (last.data, last.peers)))
+        work = max(0.0, now - last.ended - data - peers)
+        behind = max(0.0, now - last.due - data)
+        return min(behind, work + CATCH_UP * self._turn_seconds)
+
+
+class _Turn(NamedTuple):
+    """A turn that is over: when it should have ended, when it did, and seconds waited until then."""
+
+    due: float
+    ended: float
+    data: float
+    peers: float

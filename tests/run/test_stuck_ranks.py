@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.workers.stack_board import Board
-from fleet.workers.watchdog import Watchdog, forget_stacks, stuck_ranks
+from fleet.workers.watchdog import Board, Watchdog, forget_stacks, stuck_ranks
 from tests.run.support.ensembles import faulty, mlp, write_ensemble
 from tests.run.support.processes import ROOT, run
 

@@ -23,7 +23,7 @@ from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
-from fleet.workers.stack_board import Board
+from fleet.workers.watchdog import Board
 from preprocess import Dataset, SampleLayout
 
 SAMPLES, HELD_OUT = 50, 10

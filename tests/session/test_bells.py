@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER
-from fleet.workers.bells import Bells
+from fleet.workers.rank import Bells
 
 
 def test_a_bell_is_of_one_inbox_of_one_rank() -> None:

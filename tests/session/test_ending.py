@@ -13,9 +13,7 @@ from fleet.journal.profile import ProfileError
 from fleet.machine.cluster_map import ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
 from fleet.machine.launch.launched import FOLDER
-from fleet.session.bad_input import BadInput
-from fleet.session.ending import await_all, exit_code
-from fleet.session.opening.agreement import agree
+from fleet.workers.agreement import BadInput, agree, await_all, exit_code
 from fleet.workers.rank import Rank
 
 
@@ -58,7 +56,7 @@ def test_a_person_s_mistake_is_told_without_a_traceback(
 
 def test_one_rank_waits_for_nobody(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("fleet.session.ending.abort", lambda world, code: ended.append(code))
+    monkeypatch.setattr("fleet.workers.agreement.abort", lambda world, code: ended.append(code))
     await_all(world, DONE, timeout=-1.0)  # too late from the start, should it wait
     assert not ended
 

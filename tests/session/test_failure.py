@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fleet.workers.failure import last_word
+from fleet.workers.trainer_rank import last_word
 
 H100 = (
     "CUDA out of memory. Tried to allocate 300.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 67.72 GiB is "

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.session.bad_input import BadInput
 from fleet.session.input_checks import check_input
 from fleet.session.metric_trial import BatchTrials
 from fleet.spec import SpecError
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime
 
 Runtimes = Callable[..., Runtime]

@@ -12,8 +12,8 @@ import pytest
 
 from fleet.journal.directory import RunDirectory
 from fleet.journal.profile import RateProfile
-from fleet.session.bad_input import BadInput
 from fleet.session.known_rates import KnownRates
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime
 
 Runtimes = Callable[..., Runtime]

@@ -15,10 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fleet.profiling import sizing
 from fleet.spec import EnsembleSpec
-from fleet.workers import known_sizes
-from fleet.workers.known_sizes import KnownSizes
+from fleet.workers import runtime as known_sizes
 from fleet.workers.rank import Rank
-from fleet.workers.runtime import Runtime
+from fleet.workers.runtime import KnownSizes, Runtime
 from preprocess import SampleLayout
 from trainers import Task
 from trainers.zoo import DenseNet, ResNet

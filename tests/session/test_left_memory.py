@@ -10,7 +10,7 @@ from tests.trainers.test_allocator import glibc
 PROGRAM = """
 from pathlib import Path
 import torch
-from fleet.workers.left_memory import LeftMemory
+from fleet.workers.trainer_rank import LeftMemory
 from trainers.device.allocator import keep_freed_memory
 
 def megabytes():

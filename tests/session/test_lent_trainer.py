@@ -25,7 +25,7 @@ from fleet.coordination.protocol import (
     SkipSamples,
 )
 from fleet.workers.datasets import open_datasets
-from fleet.workers.lent_trainer import LentTrainer
+from fleet.workers.helper_preprocessor import LentTrainer
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess import TRAIN, Itinerary, LaneSpec, Ring, StreamKey

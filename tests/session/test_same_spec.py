@@ -11,8 +11,8 @@ import pytest
 
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.session.bad_input import BadInput
 from fleet.session.same_spec import keep_to_spec
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime
 
 Runtimes = Callable[..., Runtime]

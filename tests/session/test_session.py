@@ -19,7 +19,6 @@ from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
 from fleet.machine.launch.exit_codes import DONE, STOPPED
-from fleet.session.bad_input import BadInput
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError, kept
 from fleet.session.stages.opened import Opened, open_run
@@ -28,6 +27,7 @@ from fleet.session.stages.rated import rate_jobs
 from fleet.session.stages.ready import make_ready
 from fleet.session.stages.session import Session
 from fleet.session.wire import Wire
+from fleet.workers.agreement import BadInput
 from fleet.workers.rank import Rank
 from tests.journals import read_lines
 

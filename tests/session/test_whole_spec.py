@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from fleet.journal.added_jobs import AddedJobs
-from fleet.session.bad_input import BadInput
 from fleet.session.opening.whole_spec import whole_spec
 from fleet.session.options import ProfileOrder, RunOptions
 from fleet.spec import EnsembleSpec, SpecError
+from fleet.workers.agreement import BadInput
 
 JOB = {
     "model": "trainers.zoo:MLP",

@@ -11,7 +11,7 @@ from benchmarks.scaled.played_ranks import cluster_of
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.session import wire
-from fleet.session.bad_input import BadInput
+from fleet.workers.agreement import BadInput
 
 
 def made(nodes: int) -> wire.Wire:

@@ -39,7 +39,7 @@ MAY_READ = {
     "fleet/machine/submit/site.py:read_site": PACKAGE,
     "fleet/report/rendering.py:_template": PACKAGE,
     "fleet/session/from_python/process.py:start": OWN,
-    "fleet/workers/stack_board.py:state": KERNEL,
+    "fleet/workers/watchdog.py:state": KERNEL,
     "fleet/journal/lock.py:_boot": KERNEL,
     "preprocess/ring/process.py:_state_and_start": KERNEL,
     "preprocess/sharing/launch.py:_be_a_copy": "/dev/null",

@@ -14,9 +14,9 @@ from fleet.journal.extensions import Extension, read_extensions
 from fleet.machine.standard_error import tell
 from fleet.models.errors import HarvestError
 from fleet.models.extension import extension_of
-from fleet.session.bad_input import BadInput
 from fleet.session.options import RunOptions
 from fleet.spec import Job
+from fleet.workers.agreement import BadInput
 
 
 def check_extension(options: RunOptions) -> None:

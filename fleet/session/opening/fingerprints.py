@@ -11,10 +11,10 @@ from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.models.recorded_spec import references_in
 from fleet.report.wording import plural
-from fleet.session.bad_input import BadInput
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.digest import code_changes, code_of
 from fleet.spec.job import data_key
+from fleet.workers.agreement import BadInput
 from preprocess import Dataset
 from preprocess.making.fingerprints import data_changes, fingerprint, is_whole, unproved_changes
 from preprocess.sources.file_fingerprints import file_changes, fingerprint_files

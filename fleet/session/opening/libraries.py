@@ -14,10 +14,9 @@ from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.machine.launch.loading import loading
-from fleet.session.bad_input import BadInput
-from fleet.session.opening.agreement import agree
 from fleet.session.opening.trial import try_to_send
 from fleet.session.options import RunOptions
+from fleet.workers.agreement import BadInput, agree
 from trainers.device.device_room import keep_to_share
 from trainers.device.own_device import select
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, gather_at_coordinator
-from fleet.session.bad_input import BadInput
-from fleet.session.opening.agreement import agree
 from fleet.spec import EnsembleSpec
+from fleet.workers.agreement import BadInput, agree
+from fleet.workers.rank import time_limit
 from fleet.workers.runtime import FACTS, DataFacts
-from fleet.workers.time_limit import time_limit
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,8 +49,7 @@ def open_data(
 
 def _opened(spec: EnsembleSpec, rank: int) -> tuple[dict[str, Dataset], dict[str, Any], tuple[str, ...]]:
     """The data sets, what to tell rank 0 of them, and what rank 0 itself warns of."""
-    from fleet.workers.datasets import open_datasets
-    from fleet.workers.same_samples import PRINTS, prints_of, unlike_again
+    from fleet.workers.datasets import PRINTS, open_datasets, prints_of, unlike_again
     from preprocess import SourceError, TransformError
     from preprocess.making.made_again import unlike_samples
 
@@ -68,8 +66,7 @@ def _opened(spec: EnsembleSpec, rank: int) -> tuple[dict[str, Dataset], dict[str
 
 def _facts(cluster: ClusterMap, datasets: Mapping[str, Dataset], said: list[dict[str, Any]]) -> Any:
     """The facts of rank 0's data sets as plain values; BadInput tells who could not open them, or has others."""
-    from fleet.workers.datasets import facts_of
-    from fleet.workers.same_samples import PRINTS, first_unlike
+    from fleet.workers.datasets import PRINTS, facts_of, first_unlike
 
     # The coordinator's error first, as it needs no name; then the others', by rank.
     if said[COORDINATOR]["error"]:

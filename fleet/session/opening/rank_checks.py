@@ -9,10 +9,9 @@ from fleet.machine.binding_checks import check_binding
 from fleet.machine.binding_facts import gather_facts
 from fleet.machine.cluster_map import ClusterError, ClusterMap
 from fleet.machine.launch.launched import launched_by_us
-from fleet.session.bad_input import BadInput
-from fleet.session.opening.agreement import agree
 from fleet.session.options import RunOptions
 from fleet.spec.resources import Resources
+from fleet.workers.agreement import BadInput, agree
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -12,7 +12,6 @@ from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
 from fleet.machine.standard_error import tell
-from fleet.session.bad_input import BadInput
 from fleet.session.chosen_workers import with_chosen_workers
 from fleet.session.opening.extended_spec import extended
 from fleet.session.options import RunOptions
@@ -21,6 +20,7 @@ from fleet.session.search.trials import first_trial
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.document import Origins
 from fleet.spec.semantics import check_places, with_found_files
+from fleet.workers.agreement import BadInput
 
 
 def whole_spec(options: RunOptions, ranks: int = 0) -> EnsembleSpec:

@@ -9,13 +9,12 @@ from typing import Any
 from fleet.machine.launch.exit_codes import DONE
 from fleet.machine.launch.launched import launch_folder, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, write_note
-from fleet.session.bad_input import BadInput
-from fleet.session.ending import exit_code
 from fleet.session.predict.answer import told_of
 from fleet.session.predict.asked import AskedPrediction
 from fleet.session.predict.rank_team import PATIENCE, RankTeam
 from fleet.session.predict.team import MENDABLE
-from fleet.workers.time_limit import time_limit
+from fleet.workers.agreement import BadInput, exit_code
+from fleet.workers.rank import time_limit
 
 
 def predict_on_rank(

@@ -21,11 +21,10 @@ from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
 from fleet.models.load import Ensemble
 from fleet.models.predictions import BATCH, Predictions, joined_answers, predict_batch
-from fleet.session.bad_input import BadInput
 from fleet.session.held_out import HeldOut
-from fleet.session.opening.agreement import agree
 from fleet.session.predict.team import MENDABLE, T
-from fleet.workers.time_limit import time_limit
+from fleet.workers.agreement import BadInput, agree
+from fleet.workers.rank import time_limit
 from trainers.device.own_device import select
 
 if TYPE_CHECKING:

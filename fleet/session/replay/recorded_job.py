@@ -10,9 +10,9 @@ from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import read_journal
 from fleet.models.errors import HarvestError
 from fleet.models.recorded_spec import recorded_job, recorded_spec
-from fleet.session.bad_input import BadInput
 from fleet.session.opening.fingerprints import changes_on_disk
 from fleet.spec import EnsembleSpec, Job
+from fleet.workers.agreement import BadInput
 from preprocess import HELD_OUT, TRAIN
 from preprocess.files.modules import at_home
 from trainers import file_name, latest_good

@@ -11,8 +11,7 @@ from fleet.search import Costs
 from fleet.session.search.trial_jobs import TrialJobs
 from fleet.spec import Job, resolve
 from fleet.spec.search import OPERATIONS
-from fleet.workers.known_sizes import KnownSizes
-from fleet.workers.runtime import Runtime
+from fleet.workers.runtime import KnownSizes, Runtime
 
 UNIT = 1_000_000
 """Operations that cost 1."""

@@ -10,9 +10,9 @@ from fleet.journal import events
 from fleet.journal.journal import as_json
 from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search, Segment
 from fleet.search.of_spec import search_of
-from fleet.session.bad_input import BadInput
 from fleet.session.search.bounds import SPEC, Bounds
 from fleet.spec import EnsembleSpec, SearchSpec
+from fleet.workers.agreement import BadInput
 
 
 class KnownCosts:

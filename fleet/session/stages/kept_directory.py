@@ -11,7 +11,7 @@ from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import BEAT_SECONDS
 from fleet.machine.launch.exit_codes import LOST
 from fleet.session.wire import Wire
-from fleet.workers.guarded_thread import GuardedThread
+from fleet.workers.rank import GuardedThread
 
 _END_SECONDS = 10.0
 

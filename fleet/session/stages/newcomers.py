@@ -15,7 +15,6 @@ from fleet.journal.added_jobs import AddedJobs, JobMapping
 from fleet.profiling.sizing import Size
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
-from fleet.session.bad_input import BadInput
 from fleet.session.input_checks import minimum_problem, rooms_of, service_problem
 from fleet.session.lanes import RingPlan, largest_batch
 from fleet.session.memory_checks import FittingJobs
@@ -30,6 +29,7 @@ from fleet.spec.directions import direction_problems
 from fleet.spec.job import data_key
 from fleet.spec.subsets import part_problems
 from fleet.spec.trials import has_folds
+from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime
 
 SECONDS_BETWEEN_LOOKS = 1.0

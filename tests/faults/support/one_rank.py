@@ -20,18 +20,16 @@ from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.signals import StopFlag
 from fleet.session.coordinator_rank import coordinate
-from fleet.session.ending import THREAD_END_SECONDS, ends_all, exit_code
 from fleet.session.measuring import rating
-from fleet.session.opening.agreement import agree_on_spec
 from fleet.session.opening.opened_data import open_data
 from fleet.session.opening.whole_spec import whole_spec
 from fleet.session.options import RunOptions
 from fleet.spec import importable
-from fleet.workers.guarded_thread import GuardedThread
-from fleet.workers.rank import Rank, Ties
+from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, ends_all, exit_code
+from fleet.workers.rank import GuardedThread, Rank, Ties
 from fleet.workers.runtime import Runtime
-from fleet.workers.stack_board import Board
 from fleet.workers.trainer_rank import TrainerRank
+from fleet.workers.watchdog import Board
 from preprocess import Ring
 from preprocess.making import dataset
 

@@ -1,27 +1,36 @@
-"""How a rank of a run ends: with which exit code, with what said, and with or without the other ranks."""
+"""What all ranks of a run agree on: what rank 0 found out, and the exit code with which they end."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.journal.directory import RunDirectoryError
 from fleet.journal.profile import ProfileError
-from fleet.machine.cluster_map import COORDINATOR, ClusterError
+from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
 from fleet.machine.standard_error import tell
-from fleet.session.bad_input import BadInput
-from fleet.spec import SpecError
-from fleet.workers.torn_samples import told_of
+from fleet.spec import EnsembleSpec, SpecError
+from fleet.workers.preprocessor_rank import told_of
 from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+_T = TypeVar("_T")
+
+
+class BadInput(ValueError):
+    """A person can mend this; the text is all they need."""
+
 
 THREAD_END_SECONDS = 10.0
 
@@ -36,6 +45,53 @@ MENDABLE = (
     SourceError,
     TransformError,
 )
+
+
+def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], _T]) -> _T:
+    """Let rank 0 find something out and tell all; an error of its is every rank's.
+
+    Args:
+        find: gives JSON-able values, on rank 0.
+        read: makes the result out of them.
+
+    Raises:
+        BadInput: on the other ranks, with what a person got wrong; rank 0 raises the error itself.
+    """
+    said: dict[str, Any] = {}
+    failure: BaseException | None = None
+    if world.rank == COORDINATOR:
+        try:
+            said = {"value": find()}
+        except MENDABLE as error:
+            failure, said = error, {"error": str(error)}
+    said = json.loads(broadcast(world, json.dumps(said)))
+    if "error" in said:
+        raise failure if failure is not None else BadInput(said["error"])
+    return read(said["value"])
+
+
+def agree_on_spec(world: MPI.Intracomm, find: Callable[[], EnsembleSpec], folder: Path) -> EnsembleSpec:
+    """Let rank 0 read and validate the spec; the others take its word, and read those of its jobs that they train.
+
+    Args:
+        find: gives the spec, on rank 0.
+        folder: where its modules and relative paths are looked for.
+
+    Raises:
+        BadInput: as `agree`.
+    """
+    found: list[EnsembleSpec] = []
+    lines = ""
+
+    def told() -> dict[str, Any]:
+        nonlocal lines
+        found.append(find())
+        values, lines = found[0].to_lines()
+        return values
+
+    values = agree(world, told, lambda value: value)
+    lines = broadcast(world, lines)
+    return found[0] if found else EnsembleSpec.from_lines(values, lines, folder)
 
 
 def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
