@@ -61,7 +61,7 @@ def track(
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
-    from fleet.journal.secrets import masked_uri
+    from fleet.journal.whole_files import masked_uri
     from fleet.models.errors import HarvestError
     from fleet.models.tracked.following import Following
     from fleet.models.tracked.mlflow_store import MlflowStore

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleet.journal.directory import RunDirectory
-from fleet.journal.extensions import Extension, read_extensions
+from fleet.journal.whole_files import Extension, read_extensions
 from fleet.models.errors import HarvestError
 from fleet.models.fixed_length import FixedLength, fixed_length, knows_no_length
 from fleet.models.members import Member, read_members

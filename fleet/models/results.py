@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fleet.journal.directory import no_run
 from fleet.journal.events import Decided, Event
 from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchRequests
 from fleet.models.program_errors import RunError
 from fleet.report.history import RunHistory, build_history
 
@@ -106,7 +106,7 @@ def read_results(directory: Path) -> Results:
     for epoch in sorted(history.epochs, key=lambda each: each.epoch):
         histories[epoch.job].append(epoch.metrics)
     rows = [*_rows(history, histories, told)]
-    rows += [_own_row(trial, metric) for trial in SearchWishes(directory).trials()]
+    rows += [_own_row(trial, metric) for trial in SearchRequests(directory).trials()]
     return Results(_even(rows), histories, comparing)
 
 

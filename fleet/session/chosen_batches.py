@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import SetBatch
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec import Job
@@ -37,7 +37,7 @@ class Batches:
             return None
         return BatchRange(job.batches[0], min(job.batches[1], samples), job.virtual_workers)
 
-    def restore(self, ledger: Ledger) -> None:
+    def restore(self, ledger: LiveState) -> None:
         """What an earlier session chose stays."""
         for record in ledger.jobs.values():
             self.tell_of(record)

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fleet.coordination.errors import CannotGoOnError, FailedJobsError, TornDataError, storage
-from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
+from fleet.coordination.failures import (
+    CannotGoOnError,
+    FailedJobsError,
+    RanksLost,
+    TornDataError,
+    abort,
+    abort_because,
+    storage,
+)
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone

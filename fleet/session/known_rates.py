@@ -10,7 +10,7 @@ from pathlib import Path
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import read_journal
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.spec.sections import profile_files
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime

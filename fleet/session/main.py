@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fleet.coordination.lost_ranks import lost_ranks
+from fleet.coordination.failures import lost_ranks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.horovod import check_horovod
 from fleet.models.recorded_spec import check_trusted
 from fleet.spec import EnsembleSpec, load

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.extensions import read_extensions
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import read_extensions
 from fleet.spec import ABSENT, difference, results_mapping
 from fleet.spec.digest import Difference
 from fleet.workers.agreement import BadInput

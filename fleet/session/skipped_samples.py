@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fleet.coordination.errors import TornDataError
+from fleet.coordination.failures import TornDataError
 from fleet.coordination.protocol import SampleSkipped, SampleTorn, SkipSamples
 from fleet.journal import events
 from fleet.journal.journal import Journal

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
@@ -29,7 +29,7 @@ class Walltime:
     stop: StopFlag
     allocation: BatchAllocation | None
     margin: float
-    ledger: Ledger
+    ledger: LiveState
     journal: Journal
     clock: Callable[[], float] = time.time
     asked: Callable[[], str] = str

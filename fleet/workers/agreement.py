@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleet.coordination.errors import CannotGoOnError
-from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
+from fleet.coordination.failures import CannotGoOnError, RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.journal.directory import RunDirectoryError
-from fleet.journal.profile import ProfileError
+from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code

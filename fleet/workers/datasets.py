@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.spec import EnsembleSpec, Job, Source
 from fleet.spec.job import data_key
 from fleet.spec.trials import corner_jobs, has_folds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, CloseLane, MakeRing, PrepareLane, SampleSkipped, SkipSamples
 from fleet.spec.job import data_key

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
-from fleet.coordination.lost_ranks import abort, abort_because
+from fleet.coordination.failures import abort, abort_because
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,

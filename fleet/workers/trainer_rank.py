@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from fleet.coordination.errors import CannotGoOnError, StorageError
-from fleet.coordination.lost_ranks import survives_losses
+from fleet.coordination.failures import CannotGoOnError, StorageError, survives_losses
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,

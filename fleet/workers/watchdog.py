@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.machine.standard_error import tell
 from preprocess.files.reading import read_text
 from preprocess.files.writing import write_whole

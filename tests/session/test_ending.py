@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.journal.directory import RunDirectoryError
-from fleet.journal.profile import ProfileError
+from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
 from fleet.machine.launch.launched import FOLDER

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,

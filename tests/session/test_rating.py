@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.rates import RateCurve
@@ -77,8 +76,8 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         records = [
             record_of(job, made, rank(made).cluster, batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs
         ]
-        books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
-        return Rating(profiler, Bookkeeper(books, journal), {"": known or {}}, {"": begun or {}})
+        books = LiveState(Cluster((PER_NODE, PER_NODE)), records, seed=0)
+        return Rating(profiler, Recorder(books, journal), {"": known or {}}, {"": begun or {}})
 
     return make
 

@@ -15,9 +15,9 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, SkipSamples
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
+from fleet.journal.run_requests import AddedJobs
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError, kept

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fleet
 from fleet.commands.cli import app
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.whole_files import EnsembleFile
 from fleet.models.errors import HarvestError
 from fleet.models.program_errors import RunError
 from fleet.models.recorded_spec import check_trusted

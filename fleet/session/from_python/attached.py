@@ -8,10 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleet.journal.directory import no_run
 from fleet.journal.lock import NAME, LockWatch
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import BOUNDS, SearchWishes
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import BOUNDS, SearchRequests, StopRequests
 from fleet.models.program_errors import RunError
 from fleet.models.results import Results, read_results
 from fleet.report.status.as_json import as_json
@@ -75,7 +74,7 @@ class Run:
         """Ask it to end at its next step, with all checkpoints written; whether it has, within the time, seconds."""
         holder = LockWatch(self.directory / NAME).holder()
         if holder is not None:
-            StopWishes(self.directory).stop_run(holder)
+            StopRequests(self.directory).stop_run(holder)
         return self.wait(timeout)
 
     def results(self) -> Results:
@@ -112,7 +111,7 @@ class Run:
         wrong = [text for name, value in bounds.items() if (text := _misfit(name, value))]
         if wrong or not bounds:
             raise RunError("; ".join(wrong) or f"name one of {', '.join(BOUNDS)}, such as trials=100")
-        return SearchWishes(self.directory).change(bounds)
+        return SearchRequests(self.directory).change(bounds)
 
     def ask(self, values: Mapping[str, Any] | None = None, trust: bool = False) -> Suggestion:
         """Begin a trial that you train yourself, beside the run's: with values that the search's sampler suggests, by

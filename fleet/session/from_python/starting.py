@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from fleet.session.from_python.attached import Run
 from fleet.session.from_python.process import Process
 from preprocess.files.modules import python

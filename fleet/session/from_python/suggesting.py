@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.journal import read_journal
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchRequests
+from fleet.journal.whole_files import EnsembleFile
 from fleet.models.errors import HarvestError
 from fleet.models.program_errors import RunError
 from fleet.models.recorded_spec import check_trusted
@@ -67,7 +67,7 @@ class Suggesting:
 
     def ask(self, values: Mapping[str, Any] | None, trust: bool) -> Suggestion:
         """Begin a trial; see `Run.ask`."""
-        wishes = SearchWishes(self.directory)
+        wishes = SearchRequests(self.directory)
         try:
             check_one_metric(self.section.metrics)
         except ValueError as error:
@@ -89,7 +89,7 @@ class Suggesting:
 
     def tell(self, number: int, value: float | None, failed: bool) -> None:
         """Say what a trial came to; see `Run.tell`."""
-        wishes = SearchWishes(self.directory)
+        wishes = SearchRequests(self.directory)
         known = {trial.number: trial for trial in wishes.trials()}
         if number not in known:
             there = ", ".join(map(str, known)) or "none"

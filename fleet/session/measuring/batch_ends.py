@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.session.measuring.plan import Measurement
 from fleet.session.measuring.profiler import MeasurementResult, Profiler
@@ -31,7 +31,7 @@ class BatchEnds:
     """
 
     profiler: Profiler | None
-    books: Bookkeeper
+    books: Recorder
     known: Callable[[str, int], float | None]
     listed: Callable[[str], Mapping[int, float]] = lambda job: {}
     measured: dict[tuple[str, int], float] = field(default_factory=dict)

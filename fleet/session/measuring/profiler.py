@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleet.coordination.errors import CannotGoOnError, SilentGroupError
+from fleet.coordination.failures import CannotGoOnError, SilentGroupError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.session.measuring.profiler import MeasurementResult, Profiler
@@ -36,7 +36,7 @@ class Rating:
     """
 
     profiler: Profiler | None
-    books: Bookkeeper
+    books: Recorder
     known: Mapping[str, Rates]
     begun: Mapping[str, Rates] = field(default_factory=dict)
     guess: Callable[[str], Mapping[str, RateCurve]] | None = None

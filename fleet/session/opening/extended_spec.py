@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import BookChanges
-from fleet.coordination.errors import storage
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.failures import storage
+from fleet.coordination.live_state import LiveState
 from fleet.journal import events
-from fleet.journal.extensions import Extension, read_extensions
+from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_error import tell
 from fleet.models.errors import HarvestError
 from fleet.models.extension import extension_of
@@ -55,7 +54,7 @@ def _longer(job: Job, extension: Extension, before: Extension | None) -> Job:
     return Job.model_validate({**values, "stop": extension.stop if own else extension.of(values["stop"])})
 
 
-def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
+def reopen(ledger: LiveState, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
     """Let jobs that are extended since the last session wait for devices again; return until which epoch each trains.
 
     Args:
@@ -66,5 +65,5 @@ def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> 
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            BookChanges(ledger).take(events.Extended(job=job, epochs=known[job]))
+            ledger.take(events.Extended(job=job, epochs=known[job]))
     return new

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleet.coordination.lost_ranks import survives_losses
+from fleet.coordination.failures import survives_losses
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.errors import storage
-from fleet.journal.added_jobs import AddedJobs
+from fleet.coordination.failures import storage
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
+from fleet.journal.run_requests import AddedJobs
 from fleet.machine.standard_error import tell
 from fleet.session.chosen_workers import with_chosen_workers
 from fleet.session.opening.extended_spec import extended

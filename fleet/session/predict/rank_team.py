@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fleet.coordination.lost_ranks import abort
+from fleet.coordination.failures import abort
 from fleet.machine.devices import NoSuchDevice, device_of
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead
@@ -74,7 +74,7 @@ class Ahead:
     """
 
     def __init__(
-        self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, limits: Limits,
+        self, search: Search, books: Recorder, name: Callable[[int], str], files: Files, limits: Limits,
         beyond: Mapping[int, Sequence[Segment]], sure: Iterable[Segment] = (), unused: int = 0,
     ) -> None:  # fmt: skip
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits

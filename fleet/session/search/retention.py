@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search
 from fleet.session.search.ahead import Files
@@ -28,7 +28,7 @@ class Retention:
         keep: how many of a job's newest checkpoints stay; only with 0 any are dropped.
     """
 
-    def __init__(self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, keep: int) -> None:
+    def __init__(self, search: Search, books: Recorder, name: Callable[[int], str], files: Files, keep: int) -> None:
         self._search, self._books, self._name, self._files, self._keep = search, books, name, files, keep
 
     def look(self, stopped: Iterable[str], ahead: Callable[[int], bool]) -> None:

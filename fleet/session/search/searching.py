@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fleet.coordination.bookkeeper import BookChanges, Bookkeeper
-from fleet.coordination.checkpointed import Standing
-from fleet.coordination.event_lines import dropped_by
+from fleet.coordination.coordinator import dropped_by
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.report import wording
 from fleet.search import Decision, Segment
@@ -48,7 +48,7 @@ class Searching:
     """
 
     def __init__(
-        self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering,
+        self, spec: EnsembleSpec, recorded: Recorded, books: Recorder, values: Values, steering: Steering,
         files: Files, jobs: TrialJobs,
     ) -> None:  # fmt: skip
         self._jobs, self._spec = jobs, spec
@@ -105,7 +105,7 @@ class Searching:
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for failed in self._recorded.failed.values():
-            BookChanges(self._books.ledger).take(failed)
+            self._books.ledger.take(failed)
         self._ahead.begin()
         if self._copies is not None:
             self._copies.tell()

@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall
-from fleet.coordination.checkpointed import Standing, standing
+from fleet.coordination.job_checkpoints import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import read_journal
 from fleet.machine.cluster_map import ClusterMap
@@ -44,7 +43,7 @@ class Books:
         longer: jobs that train longer from now on, and until which epoch.
     """
 
-    keeper: Bookkeeper
+    keeper: Recorder
     skipped: SkippedBook
     batches: Batches
     clock: WallClock
@@ -52,7 +51,7 @@ class Books:
     longer: Mapping[str, int]
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LiveState:
         """The account of jobs, devices and rounds."""
         return self.keeper.ledger
 
@@ -69,7 +68,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     found = {
         name: stands(rank, name) for name, job in ledger.jobs.items() if job.waits or (job.is_paused and name in cut)
     }
-    keeper = Bookkeeper(ledger, output.journal)
+    keeper = Recorder(ledger, output.journal)
     for name, place in found.items():
         keeper.note(ledger.stands_at, name, place)
     batches.restore(ledger)
@@ -97,11 +96,11 @@ def stands(rank: Rank, job: str) -> Standing:
     return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_by(job))
 
 
-def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
+def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> LiveState:
     spec = rank.runtime.spec
     jobs = [record_of(job, rank.runtime, rank.cluster, batches, clock) for job in spec.jobs]
     cluster, lending = devices_to_plan(rank.cluster), lending_of(rank.runtime, rank.cluster)
-    return Ledger(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
+    return LiveState(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
 
 
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:

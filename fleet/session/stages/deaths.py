@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import MOST_LOSSES, costs_too_many
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.work_note import take_deaths
 
 
-def write_deaths(directory: RunDirectory, keeper: Bookkeeper) -> None:
+def write_deaths(directory: RunDirectory, keeper: Recorder) -> None:
     """Jobs whose code ended a process have failed; those that may have are tried some more times."""
     ledger = keeper.ledger
     for death in take_deaths(directory.at_work):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 import fleet
-from fleet.coordination.kept_best import settle_best, told_bests
+from fleet.coordination.job_checkpoints import settle_best, told_bests
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.cluster_map import ClusterMap
@@ -130,7 +130,7 @@ def _settle_bests(rank: Rank, books: Books) -> None:
         return
     told = told_bests(read_journal(rank.directory.journal))
     for name, found in books.found.items():
-        settle_best(books.keeper, rank.directory.checkpoints(name), name, found, told)
+        settle_best(books.keeper.record, rank.directory.checkpoints(name), name, found, told)
 
 
 def _write_found(books: Books) -> None:

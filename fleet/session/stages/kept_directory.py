@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import BEAT_SECONDS
 from fleet.machine.launch.exit_codes import LOST

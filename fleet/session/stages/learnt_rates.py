@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime, timezone
 
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.session.stages.opened import Opened
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs, JobMapping
+from fleet.journal.run_requests import AddedJobs, JobMapping
 from fleet.profiling.sizing import Size
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level

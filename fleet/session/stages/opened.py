@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fleet.coordination.halting import heed
-from fleet.coordination.run_summary import run_summary
-from fleet.journal.ensemble_file import EnsembleFile
-from fleet.journal.stop_wishes import StopWishes
+from fleet.coordination.coordinator import heed
+from fleet.coordination.live_state import run_summary
+from fleet.journal.run_requests import StopRequests
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.scheduling.policies import Policy, policy
 from fleet.session.search.halted import Halted
@@ -98,7 +98,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
         books = replace(books, found={**books.found, **searching.mend_copies()})
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
-    wishes = StopWishes(output.directory.path)
+    wishes = StopRequests(output.directory.path)
     if searching is not None:
         searching.begin()
     heed(Halted(wishes, searching), books.keeper)

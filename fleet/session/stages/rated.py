@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.errors import SilentGroupError
+from fleet.coordination.failures import SilentGroupError
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import most_executors, weighs_data_path
 from fleet.session.foretold_data_path import foretold_data_path
@@ -69,7 +69,7 @@ def rate_jobs(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    lent, weighed = keeper.ledger.lent.lending.most, weighs_data_path(opened.policy)
+    lent, weighed = keeper.ledger.helpers.lending.most, weighs_data_path(opened.policy)
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
@@ -116,7 +116,7 @@ def _foretell_preprocessors(opened: Opened) -> None:
 
 
 @contextmanager
-def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
+def silent_ones_fail(keeper: Recorder, rank: Rank) -> Iterator[None]:
     """Jobs that are silent while they are measured have failed."""
     try:
         yield
@@ -139,7 +139,7 @@ def profiler_of(opened: Opened, seconds: float = PROFILE_SECONDS) -> Profiler:
     return Profiler(wire.mailbox, rank.cluster, effort, waiting, wire.next_tag, opened.walltime)
 
 
-def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
+def _fail_unmeasured(rating: Rating, keeper: Recorder) -> None:
     """A job whose code raises while it is measured is failed; the others go on."""
     for name, result in rating.failures.items():
         left = result.failure

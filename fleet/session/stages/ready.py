@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.extensions import write_extensions
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import write_extensions
 from fleet.machine.standard_error import tell
 from fleet.profiling.sizing import Size
 from fleet.session.input_checks import check_input

@@ -7,20 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
-from fleet.coordination.kept_best import settle_best
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.live_executor import LiveExecutor
-from fleet.coordination.open_lanes import OpenLanes
-from fleet.coordination.outside import Outside
+from fleet.coordination.executor import RunHooks
+from fleet.coordination.job_checkpoints import Standing, settle_best
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.report.status.snapshot import Snapshots
 from fleet.scheduling.policies import Policy
@@ -44,7 +39,7 @@ _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom,
 
 
 @dataclass(frozen=True)
-class Running(Outside):
+class Running(RunHooks):
     """A run whose ranks train; it is what its coordinator knows of the run around it.
 
     Attributes:
@@ -117,7 +112,7 @@ class Running(Outside):
     def stands(self, job: str) -> Standing:
         rank, found = self.opened.rank, stands(self.opened.rank, job)
         if rank.runtime.keeps_best:
-            settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
+            settle_best(self.opened.books.keeper.record, rank.directory.checkpoints(job), job, found)
         return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:
@@ -148,7 +143,7 @@ def start(rated: Rated) -> Running:
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     lent = ring.writers - len(rank.cluster.preprocessors)
-    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
+    crew = WorkerChannel(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
     ledger = opened.books.ledger
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
@@ -159,7 +154,7 @@ def start(rated: Rated) -> Running:
     )
     guessed: Collection[str] = rated.guessed if rank.runtime.rehearsal is None else ()
     directory = opened.output.directory
-    wishes = Halted(StopWishes(directory.path), opened.searching)
+    wishes = Halted(StopRequests(directory.path), opened.searching)
     writing = Seldom(partial(_write, opened, guessed))  # it grows with jobs and rounds
     showing = Seldom(Snapshots(directory.journal).renew)
     return Running(opened, executor, Newcomers(opened, ring), guessed, wishes, writing, showing)
@@ -170,7 +165,7 @@ def _write(opened: Opened, guessed: Collection[str]) -> None:
     keep_learnt(opened, guessed)
 
 
-def _energy(opened: Opened, crew: Crew) -> EnergyShares:
+def _energy(opened: Opened, crew: WorkerChannel) -> EnergyShares:
     """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
     rank, cluster = opened.rank, opened.rank.cluster
     wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None

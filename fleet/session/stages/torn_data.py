@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fleet.coordination.errors import FailedJobsError, TornDataError
+from fleet.coordination.failures import FailedJobsError, TornDataError
 from fleet.journal import events
 from fleet.session.stages.opened import Opened
 from fleet.spec.job import data_key

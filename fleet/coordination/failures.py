@@ -1,20 +1,14 @@
-"""Ranks whose processes are gone, where MPI tells the others of them instead of ending all.
-
-User-level failure mitigation (ULFM: Bland et al., Post-failure recovery of MPI communication capability, IJHPCA 2013):
-messages among living ranks go on, and a rank that waits for a lost one gets an error. Open MPI has it,
-where its launcher is given `--with-ft ulfm`.
-"""
+"""What ends a run that is at fault itself no more than its user."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from fleet.coordination.errors import CannotGoOnError
 from fleet.machine.cluster_map import COORDINATOR
 from fleet.machine.launch.exit_codes import FAILED, LOST
 from fleet.machine.launch.launched import ABORTED, leave_first
@@ -22,6 +16,72 @@ from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+class CannotGoOnError(RuntimeError):
+    """The run cannot go on, through no fault of the program; the text is all that a person needs.
+
+    Attributes:
+        code: what the run ends with.
+    """
+
+    code = FAILED
+
+
+class FailedJobsError(CannotGoOnError):
+    """Jobs have failed by what all ranks have a part in; the same command goes on without them.
+
+    Attributes:
+        jobs: theirs.
+    """
+
+    code = LOST
+
+    def __init__(self, text: str, *jobs: str) -> None:
+        super().__init__(text)
+        self.jobs = jobs
+
+
+class SilentGroupError(FailedJobsError):
+    """Groups have said nothing for too long."""
+
+
+class TornDataError(CannotGoOnError):
+    """A sample of a data set cannot be made, and none may take its place.
+
+    Attributes:
+        data: the data set. lines: those of sources and transforms that raised, if any did.
+    """
+
+    def __init__(self, data: str, text: str, lines: str = "") -> None:
+        super().__init__(text)
+        self.data, self.lines = data, lines
+
+
+class TooFewDevicesError(CannotGoOnError):
+    """So many devices are lost that no job can have those which it needs; a new start has them all again."""
+
+    code = LOST
+
+
+class StorageError(CannotGoOnError):
+    """A file of the run cannot be written or read, on which the run depends."""
+
+
+@contextmanager
+def storage() -> Iterator[None]:
+    """Tell of the system's errors in people's words.
+
+    Raises:
+        StorageError: it names the file and what the system says of it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # a time-out of our own
+            raise
+        raise StorageError(f"{error.filename or 'a file of the run'}: {error.strerror}") from error
+
 
 ENABLED = "OMPI_MCA_mpi_ft_enable"  # set for each rank by mpiexec --with-ft ulfm
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.failures import RanksLost
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_KEEPER,
@@ -32,7 +32,7 @@ _FEW = 16
 _NOBODY = -1  # has a preprocessor's number that is kept for a trainer
 
 
-class Crew:
+class WorkerChannel:
     """Tells ranks what to do, hears what they say, and knows which of them are lost.
 
     Args:

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from operator import itemgetter
-from typing import Any
+from typing import Any, ParamSpec
 
-from fleet.coordination.checkpointed import Standing
-from fleet.coordination.job_book import JobBook
-from fleet.coordination.job_record import JobRecord
-from fleet.coordination.lost_devices import stranded
-from fleet.coordination.promise import LEAST_LATENESS, Promise
-from fleet.coordination.round import FormedRounds, Round
-from fleet.coordination.run_account import RunAccount
-from fleet.coordination.seen_jobs import SeenJobs, fed_by
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
+from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
+from fleet.journal import events
+from fleet.journal.events import Best
+from fleet.journal.journal import Journal
+from fleet.journal.state import EnergyTotals, SampleCounts
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
+from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
-class Ledger(RunAccount):
+class LiveState(events.Observer):
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
 
     Args:
@@ -40,15 +42,30 @@ class Ledger(RunAccount):
         margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
             thought is asked about.
         lending: how many trainers may prepare samples.
+
+    Attributes:
+        sessions: how many began.
+        is_over: whether the last one ended in good order.
+        overhead: seconds that were spent on something else than training, by what it was.
+        samples, energy: all sessions used so much.
+        data_path: what preprocessors can make; None: nobody knows.
+        lent: trainers that prepare samples.
+        bests: job -> its best checkpoint that is kept; None: none is.
     """
 
     def __init__(
         self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0,
         lending: Lending = NONE,
     ) -> None:  # fmt: skip
-        super().__init__(lending)
+        self.sessions, self.is_over = 0, False
+        self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
+        self.samples, self.energy = SampleCounts(), EnergyTotals()
+        self.data_path: DataPath | None = None
+        self.helpers = HelperPreprocessors(lending)
+        self.bests: dict[str, Best | None] = {}
+        self._stop_time = StopTime()
         self.cluster = cluster
-        self.jobs = JobBook(jobs)
+        self.jobs = JobTable(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
         self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
         self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
@@ -60,7 +77,7 @@ class Ledger(RunAccount):
         self._free = FreeDevices(cluster)
         self.longest_forming = restart  # seconds
         self._seed, self.margin = seed, margin
-        self._seen = SeenJobs(self.jobs, self._stop_time)
+        self._seen = PolicyJobs(self.jobs, self._stop_time)
         self._to_come: list[tuple[float, int, str]] = []  # arrival, place, name; ascending
         for name in self.jobs:
             self._awaits(name)
@@ -74,7 +91,13 @@ class Ledger(RunAccount):
     @property
     def stranded(self) -> dict[str, str]:
         """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
-        return stranded(self.unfinished, self.cluster, self.lost_devices) if self.lost_devices else {}
+        if not (self.lost_devices and self.cluster.kinds):
+            return {}
+        left = self.cluster.counts()
+        for device in self.lost_devices:
+            left[self.cluster.kind_of(device)] -= 1
+        pinned = [job for job in self.unfinished if job.state.kind and not job.state.mixed_kinds]
+        return {job.name: job.state.kind for job in pinned if left.get(job.state.kind) == 0}
 
     @property
     def status(self) -> str:
@@ -104,7 +127,7 @@ class Ledger(RunAccount):
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
         hidden = self.stranded.keys() - self.running.keys()
-        seen = self._seen.at(now, self.longest_forming, self.data_path, self.lent.most_times, hidden)
+        seen = self._seen.at(now, self.longest_forming, self.data_path, self.helpers.most_times, hidden)
         return State(
             self.cluster, seen, self.held, self._formed.wanted(self.jobs.ahead), self.lost_devices,
             seed=self._seed, time=now, changed=changed, memo=memo, books=self._free, promises=self.promises,
@@ -118,9 +141,9 @@ class Ledger(RunAccount):
 
     def feeds(self, job: str) -> float:
         """Samples/s that the data path can feed a job; infinite: nobody knows."""
-        return fed_by(self.data_path, self.jobs[job]) * self.lent.times
+        return fed_by(self.data_path, self.jobs[job]) * self.helpers.times
 
-    def share(self, job: str) -> float:
+    def _share(self, job: str) -> float:
         """The part of the machine that it holds."""
         return len(self.running.get(job, ())) / self.cluster.size
 
@@ -162,17 +185,178 @@ class Ledger(RunAccount):
         steps = {job: self.jobs[job].step_seconds(self.kinds_of(devices)) for job, devices in self.running.items()}
         return self._stop_time.of(steps)
 
+    # what each event of the journal changes
+
+    def take(self, event: events.Event) -> None:
+        """Apply an event; one of a job that this state does not have is passed over."""
+        if not isinstance(event, events.JobEvent) or event.job in self.jobs:
+            super().take(event)
+
+    def on_session(self, event: events.Session) -> None:
+        self.reopened()
+        self.sessions, self.is_over = self.sessions + 1, False
+
+    def on_planned(self, event: events.Planned) -> None:
+        self.planned(event.allocation, event.t, event.others_go_on)
+        self.helpers.planned(event.lent)
+
+    def on_round_end(self, event: events.RoundEnded) -> None:
+        self.round_ended(event.t)
+
+    def on_preprocessors(self, event: events.Preprocessors) -> None:
+        self.preprocessors_measured(DataPath.of(event.counts, event.of_data, event.of_new))
+
+    def on_lost(self, event: events.RanksLost) -> None:
+        self.lost_devices |= frozenset(event.devices)
+        self._free.remove(self._here(self.lost_devices))
+
+    def on_samples(self, event: events.Samples) -> None:
+        self.samples = self.samples.plus(event.read, event.laid, event.made)
+
+    def on_energy(self, event: events.Energy) -> None:
+        self.energy = self.energy.plus(event)
+
+    def on_ended(self, event: events.Ended) -> None:
+        self.round_ended(event.t)
+        self.overhead.update(event.overhead_seconds)
+        self.is_over = True
+
+    def on_profile(self, event: events.Profile) -> None:
+        self.longest_forming = max(self.longest_forming, event.forming)
+
+    def on_rates(self, event: events.Rates) -> None:
+        if event.source == "training":  # those follow from the epochs
+            return
+        kinds, cluster = event.kinds or {"": event.measured}, self.cluster
+        limit = self.jobs[event.job].limit
+        curves = {kind: RateCurve(each, per_node=cluster.per_node(kind), workers=limit) for kind, each in kinds.items()}
+        self.rated(event.job, curves, event.source == "guessed")
+
+    def on_batch_profile(self, event: events.BatchProfile) -> None:
+        self.rated_with(event.job, event.batch, event.rate)
+
+    def on_executor_profile(self, event: events.ExecutorProfile) -> None:
+        self.jobs[event.job] = self.jobs[event.job].rated_together(event.executors, event.rate)
+
+    def on_batch(self, event: events.Batch) -> None:
+        if event.epoch is None:  # for good, before the job first starts
+            self.jobs[event.job] = self.jobs[event.job].with_batch(event.batch).with_batches(None)
+        else:
+            self.batch_changed(event.job, event.batch, event.epoch, event.parts or 1)
+
+    def on_admitted(self, event: events.Admitted) -> None:
+        promise = Promise("made", math.inf if event.deadline is None else event.deadline)
+        self._change(event.job, state=transitions.promised(self.jobs[event.job].state), promise=promise)
+
+    def on_late(self, event: events.Late) -> None:
+        self._change(event.job, promise=Promise("late", event.deadline, event.end))
+
+    def on_service_window(self, event: events.ServiceWindow) -> None:
+        job = self.jobs[event.job]
+        self._change(event.job, windows=job.windows + 1, broken_windows=job.broken_windows + event.broken)
+
+    def on_pardoned(self, event: events.ServiceReset) -> None:
+        self._change(event.job, state=transitions.pardoned(self.jobs[event.job].state, event.t))
+
+    def on_rank_cost(self, event: events.RankCost) -> None:
+        self._cost_ranks(event.job)
+
+    def on_started(self, event: events.Started) -> None:
+        job = event.job
+        self.goes_on_from(job, event.epoch, event.step, event.t)
+        self.started(job, event.devices, event.t, event.lane, event.shares, event.kind, event.kept)
+        self.helpers.started(job, event.prepared_by)
+
+    def on_formed(self, event: events.Formed) -> None:
+        self.charged("reforming", event.seconds * self._share(event.job))
+        self.longest_forming = max(self.longest_forming, event.seconds)
+
+    def on_timed(self, event: events.Timed) -> None:
+        record, devices = self.jobs[event.job], self.running.get(event.job, ())
+        if devices and record.curve is not None:
+            self.jobs[event.job] = record.timed(self.kinds_of(devices), event.rate)
+            self.refined.add(event.job)
+            self._expect_scaling()
+
+    def on_progress(self, event: events.Progress) -> None:
+        self.progressed(event.job, event.epoch, event.step, event.t)
+
+    def on_slowed(self, event: events.Slowed) -> None:
+        self.slowed(event.job, event.rate)
+
+    def on_epoch(self, event: events.Epoch) -> None:
+        job, rate = event.job, event.rate or 0.0
+        self.epoch_ended(job, event.epoch, event.metrics, rate, event.t, event.computed)
+        self._stop_time.deaf[job] = event.deaf
+        if rate:
+            self._stop_time.ended_epoch(job, event.seconds - self.jobs[job].state.epoch / rate)
+
+    def on_checkpoint(self, event: events.Checkpoint) -> None:
+        if event.best is not None:
+            self.bests[event.job] = event.best
+        self.charged("checkpoint", event.seconds * self._share(event.job))
+        self.saved(event.job, event.path, event.seconds)
+
+    def on_best(self, event: events.BestKept) -> None:
+        self.bests[event.job] = event.best
+
+    def on_set_back(self, event: events.SetBack) -> None:
+        self.goes_on_from(event.job, event.epoch, event.step, event.t)
+
+    def on_stopped(self, event: events.Stopped | events.Paused) -> None:
+        self.stopped(event.job, event.epoch, event.step, event.t)
+        if event.why == "lost" and not self.lost_devices.isdisjoint(event.devices):
+            self._cost_ranks(event.job)
+
+    on_paused = on_stopped
+
+    def on_halted(self, event: events.Halted) -> None:
+        self.halted(event.job)
+
+    def on_taken_up(self, event: events.TakenUp) -> None:
+        self.halted(event.job, False)
+
+    def on_done(self, event: events.Done) -> None:
+        self.done(event.job, event.epoch, event.metrics, event.checkpoint, event.t, event.deadline)
+
+    def on_failed(self, event: events.Failed) -> None:
+        text = event.traceback or event.error  # a traceback says all; the stack of a process that ended does not
+        if event.traceback and event.cost_ranks:
+            text = f"{event.error}\n{event.traceback}"
+        self.failed(event.job, event.epoch, text, event.t, event.cost_ranks)
+
+    def on_extended(self, event: events.Extended) -> None:
+        job = self.jobs[event.job]
+        self.stopped(job.name, job.epoch, job.step, event.t)
+        if job.until is not None:
+            self.added(self.jobs[job.name].limited(event.epochs))
+
+    def on_search(self, event: events.Decided) -> None:
+        if event.kind in ("start", "resume"):
+            self.added(self.jobs[event.job].limited(event.end))
+
+    def on_ahead(self, event: events.Ahead) -> None:
+        ahead = not (event.sure or event.probable)
+        self.added(self.jobs[event.job].limited(event.epoch, ahead=ahead))
+
+    def on_dropped(self, event: events.Dropped) -> None:
+        self.added(replace(self.jobs[event.job], checkpoint=None))
+
+    def on_withdrawn(self, event: events.Withdrawn) -> None:
+        job = self.jobs[event.job]
+        self.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
+
     # what happens to the run
 
     def reopened(self) -> None:
         """The session before is over, however it ended: nobody holds a device, and each job begins anew."""
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
-        self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
-        self._seen = SeenJobs(self.jobs, self._stop_time)
+        self.jobs = JobTable(job.reopened(self.is_over) for job in self.jobs.values())
+        self._seen = PolicyJobs(self.jobs, self._stop_time)
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
         self._free = FreeDevices(self.cluster)
-        self.lent.reopened()
+        self.helpers.reopened()
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more, or trains one further."""
@@ -204,14 +388,13 @@ class Ledger(RunAccount):
         """The policy wants to see these again, by job."""
         self.promises.update(promises)
 
-    def devices_lost(self, devices: Iterable[int]) -> None:
-        """Nobody can be given them any more."""
-        self.lost_devices |= frozenset(devices)
-        self._free.remove(self._here(self.lost_devices))
+    def charged(self, kind: str, seconds: float) -> None:
+        """The run spent so many seconds on something else than training."""
+        self.overhead[kind] += seconds
 
-    def formed(self, seconds: float) -> None:
-        """A group was formed, and its job's state brought there, in so many seconds."""
-        self.longest_forming = max(self.longest_forming, seconds)
+    def preprocessors_measured(self, path: DataPath | None) -> None:
+        """It is known how fast preprocessors are; None: nothing was measured."""
+        self.data_path = path or self.data_path
 
     # what happens to a job before it trains
 
@@ -239,10 +422,6 @@ class Ledger(RunAccount):
         """A job trains so many samples/s on one device in steps of `batch` samples, other than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
 
-    def rated_together(self, job: str, executors: int, rate: float) -> None:
-        """A job trains so many samples/s on an accelerator with so many of its trainers, and nobody else's."""
-        self.jobs[job] = self.jobs[job].rated_together(executors, rate)
-
     def range_cut(self, job: str, least: int, most: int) -> None:
         """A job's batch can be chosen between these alone."""
         batches = self.jobs[job].batches
@@ -252,10 +431,6 @@ class Ledger(RunAccount):
     def fits(self, job: str, samples: int) -> None:
         """No device holds a batch of a virtual worker of more samples."""
         self._change(job, fits=samples)
-
-    def batch_fixed(self, job: str, batch: int) -> None:
-        """A job that is about to start for the first time has this batch for good."""
-        self.jobs[job] = self.jobs[job].with_batch(batch).with_batches(None)
 
     def batch_changed(self, job: str, batch: int, epoch: int, parts: int = 1) -> None:
         """A job that is about to begin that epoch has another batch from then on, cut into parts."""
@@ -275,22 +450,6 @@ class Ledger(RunAccount):
         self.jobs[job] = record
         if found.ended:
             self._change(job, metrics=dict(found.metrics), checkpoint=found.path)
-
-    def admitted(self, job: str, deadline: float) -> None:
-        """A job's deadline is promised, seconds."""
-        self._change(job, state=transitions.promised(self.jobs[job].state), promise=Promise("made", deadline))
-
-    def promise_broken(self, job: str, deadline: float, end: float | None) -> None:
-        """A job cannot meet the deadline that it was promised; it can be done at `end` at the earliest; None: never."""
-        self._change(job, promise=Promise("late", deadline, end))
-
-    def service_told(self, job: str, broken: bool) -> None:
-        """A window of a job's service level has brought what was promised, or less."""
-        self._change(job, windows=self.jobs[job].windows + 1, broken_windows=self.jobs[job].broken_windows + broken)
-
-    def pardoned(self, job: str, now: float) -> None:
-        """The service that a job has had until now no longer counts against it."""
-        self._change(job, state=transitions.pardoned(self.jobs[job].state, now))
 
     def noticed(self, late: Mapping[str, float]) -> dict[str, float]:
         """Of jobs that can be done then at the earliest, those that are late by as much as is shown of a time."""
@@ -320,14 +479,6 @@ class Ledger(RunAccount):
         pace = self.pace(job, devices)
         state = transitions.given(record.state, len(devices), now, now, pace, record.started)
         self._change(job, status="running", state=state.changed(lane=lane), started=True)
-
-    def timed(self, job: str, rate: float) -> None:
-        """The first steps of a running job were so fast, samples/s."""
-        record, devices = self.jobs[job], self.running.get(job, ())
-        if devices and record.curve is not None:
-            self.jobs[job] = record.timed(self.kinds_of(devices), rate)
-            self.refined.add(job)
-            self._expect_scaling()
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
         """A running job has come to a step of its epoch."""
@@ -375,7 +526,7 @@ class Ledger(RunAccount):
         """A job stands there; what it did beyond that since its last checkpoint is lost."""
         self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
-    def cost_ranks(self, job: str) -> None:
+    def _cost_ranks(self, job: str) -> None:
         """A job lost ranks that trained it."""
         self._change(job, ranks_cost=self.jobs[job].ranks_cost + 1)
 
@@ -421,3 +572,192 @@ class Ledger(RunAccount):
 
     def _change(self, job: str, **fields: Any) -> None:
         self.jobs[job] = self.jobs[job].changed(**fields)
+
+
+@dataclass
+class HelperPreprocessors:
+    """Mutable, but only by what happened: each method is named after an event.
+
+    Attributes:
+        lending: how many trainers may prepare.
+        counted: how many the last plan counts with.
+    """
+
+    lending: Lending = NONE
+    counted: int = 0
+    _of_job: dict[str, tuple[int, ...]] = field(default_factory=dict)  # who fill the lane that it has read last
+
+    def planned(self, counted: int | None) -> None:
+        """A plan counts with so many; None: with those of before."""
+        self.counted = self.counted if counted is None else counted
+
+    def started(self, job: str, devices: Iterable[int]) -> None:
+        """The trainers of these devices fill the lane that the job reads from now on."""
+        self._of_job.pop(job, None)
+        if lent := tuple(devices):
+            self._of_job[job] = lent
+
+    def reopened(self) -> None:
+        """A session begins: nobody prepares."""
+        self.counted, self._of_job = 0, {}
+
+    @property
+    def times(self) -> float:
+        """How many times what preprocessors make alone comes out with those that are counted."""
+        return self.lending.times(self.counted)
+
+    @property
+    def most_times(self) -> float:
+        """The same with all that may."""
+        return self.lending.times(self.lending.most)
+
+    def devices(self, running: Container[str]) -> frozenset[int]:
+        """Those whose trainers prepare samples for jobs that run."""
+        return frozenset(device for job, lent in self._of_job.items() if job in running for device in lent)
+
+    def readers(self, running: Mapping[str, object], devices: Collection[int]) -> list[str]:
+        """The jobs that run and read a lane which a trainer of these devices fills."""
+        if not self._of_job:
+            return []
+        return [job for job in running if not set(devices).isdisjoint(self._of_job.get(job, ()))]
+
+
+_MOST_ROUNDS = 32
+"""So many are looked at to find out what a policy wanted last."""
+
+
+@dataclass
+class Round:
+    """The time between two allocations.
+
+    Attributes:
+        allocation: of those that train in it; with `others_go_on`, of those that start alone.
+        others_go_on: whoever trains besides goes on where it is.
+    """
+
+    index: int
+    allocation: Mapping[str, tuple[int, ...]]
+    others_go_on: bool
+    start: float
+    end: float | None = None
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return the round as run.json holds it; one that has not ended ends now."""
+        allocation = {job: list(devices) for job, devices in self.allocation.items()}
+        others = {"others_go_on": True} if self.others_go_on else {}
+        return {"allocation": allocation, **others, "start": self.start, "end": now if self.end is None else self.end}
+
+
+@dataclass
+class FormedRounds:
+    """The whole allocations of the last rounds, to tell what a policy wanted last."""
+
+    _last: deque[Mapping[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=_MOST_ROUNDS + 1))
+
+    def planned(self, allocation: Mapping[str, tuple[int, ...]]) -> None:
+        """A round begins, in which these train."""
+        self._last.append(allocation)
+
+    def wanted(self, ahead: Container[str]) -> dict[str, tuple[int, ...]]:
+        """The allocation of the last round that began as the policy wanted it, not only to train something ahead of
+        need. Of very many rounds in a row that began so the first that is looked at stands for it.
+
+        Args:
+            ahead: jobs that train ahead; the allocation is told without them.
+        """
+        first = max(0, len(self._last) - _MOST_ROUNDS)
+        for number in range(len(self._last) - 1, first - 1, -1):
+            found = {job: devices for job, devices in self._last[number].items() if job not in ahead}
+            before = self._last[number - 1] if number else {}
+            if number == first or any(before.get(job) != devices for job, devices in found.items()):
+                return found
+        return {}
+
+
+P = ParamSpec("P")
+
+
+class Recorder:
+    """Writes down what happens in a run, and changes its books accordingly, in one call.
+
+    The books change by the event alone: those of earlier sessions, read again, change them as they did then.
+
+    Args:
+        ledger: the books.
+        journal: its clock is that of the books.
+    """
+
+    def __init__(self, ledger: LiveState, journal: Journal) -> None:
+        self.ledger, self.journal = ledger, journal
+
+    def record(self, event: events.Event) -> None:
+        """Write down an event of the journal, and change the books by it."""
+        if isinstance(event, events.Done):
+            deadline = self.ledger.jobs[event.job].state.deadline
+            event = replace(event, deadline=deadline if deadline < math.inf else None)
+        self.ledger.take(self.journal.write(event))
+
+    def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
+        """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
+
+        Who knows of no kinds finds the home kind's.
+
+        Args:
+            curves: by kind; one under "" where all devices are alike.
+        """
+        curve = curves[self.ledger.home(name, curves)]
+        counts = min(self.ledger.jobs[name].limit, self.ledger.cluster.size)
+        fitted = tuple(float(rate) for rate in curve.rates(counts))
+        kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
+        self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
+
+    def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
+        """Write down what became of promised service levels."""
+        for window in windows:
+            self.record(
+                events.ServiceWindow(
+                    job=window.job,
+                    begin=window.begin,
+                    end=window.end,
+                    promised=window.promised,
+                    had=window.had,
+                    broken=window.broken,
+                )
+            )
+
+    def note(self, change: Callable[P, None], *what: P.args, **more: P.kwargs) -> None:
+        """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
+
+        Args:
+            change: a method of the books.
+        """
+        change(*what, **more)
+
+    def announce(self, event: events.Event) -> None:
+        """Tell what passes too often to be kept to those who watch, and to nobody else."""
+        self.ledger.take(self.journal.announce(event))
+
+
+def recall(ledger: LiveState, told: Iterable[events.Event]) -> None:
+    """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
+    for event in told:
+        ledger.take(event)
+    ledger.reopened()
+
+
+def run_summary(ledger: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
+    """The content of run.json, by the books.
+
+    Args:
+        wall: seconds of the run.
+        more: what others know.
+    """
+    return {
+        "status": status,
+        "policy": policy,
+        "wall_seconds": wall,
+        "overhead_seconds": dict(ledger.overhead),
+        "rounds": [round_.to_json(wall) for round_ in ledger.rounds],
+        "jobs": {job.name: job.result() for job in ledger.jobs.values()},
+        **more,
+    }

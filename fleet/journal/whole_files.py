@@ -1,8 +1,10 @@
-"""Measured rates on disk: the run's own profile.json, and files that other runs reuse."""
+"""ensemble.json: what a job that is added to a run has to fit, written down at each start of the run."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,6 +12,90 @@ from typing import Any
 
 from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, write_whole
+
+ENSEMBLE_NAME = "ensemble.json"
+
+
+@dataclass(frozen=True)
+class EnsembleFile:
+    """A run's whole spec and what else decides which jobs can join.
+
+    Attributes:
+        folder: in which its modules and relative paths are looked for.
+        spec: as `EnsembleSpec.to_mapping` gives it.
+        lengths: data key -> samples to train on, and held out; None for those of data that has none.
+    """
+
+    folder: str
+    spec: Mapping[str, Any]
+    lengths: Mapping[str, tuple[int, int | None]]
+
+    def write(self, directory: Path) -> None:
+        """Replace the directory's file."""
+        write_whole(directory / ENSEMBLE_NAME, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, directory: Path) -> EnsembleFile | None:
+        """Return the directory's file; None if there is none that can be read."""
+        try:
+            content = read_json(directory / ENSEMBLE_NAME)
+            lengths = {key: (train, held_out) for key, (train, held_out) in content["lengths"].items()}
+            return cls(content["folder"], content["spec"], lengths)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+EXTENSIONS_NAME = "extended.json"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A job's longer training.
+
+    Attributes:
+        epochs: after so many epochs it is done.
+        only_epochs: its target and its patience count no more.
+        before: its `stop` in the spec of the run's first start, all keys written out.
+    """
+
+    epochs: int
+    only_epochs: bool
+    before: Mapping[str, Any]
+
+    @property
+    def stop(self) -> dict[str, Any]:
+        """The job's `stop` from now on."""
+        less: dict[str, Any] = {"target": {}, "patience": None} if self.only_epochs else {}
+        return {**self.before, **less, "epochs": self.epochs}
+
+    def of(self, stop: Mapping[str, Any]) -> dict[str, Any]:
+        """The `stop` that counts where a spec says this one: what neither the run had nor has is left to be refused."""
+        return self.stop if dict(stop) == dict(self.before) else dict(stop)
+
+
+def read_extensions(directory: Path) -> dict[str, Extension]:
+    """Return the extensions of a run's jobs, by job.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        content = read_json(directory / EXTENSIONS_NAME)
+    except (FileNotFoundError, NotADirectoryError):  # a directory that cannot be is told where it is made
+        return {}
+    try:
+        return {job: Extension(**told) for job, told in content["jobs"].items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{directory / EXTENSIONS_NAME} is damaged ({error}); take it away, and extend the jobs again"
+        ) from error
+
+
+def write_extensions(directory: Path, extensions: Mapping[str, Extension]) -> None:
+    """Replace the directory's file."""
+    content = {"jobs": {job: asdict(extension) for job, extension in extensions.items()}}
+    write_whole(directory / EXTENSIONS_NAME, json.dumps(content, indent=1))
 
 
 class ProfileError(ValueError):
@@ -117,3 +203,34 @@ def _rates(table: Mapping[str, Any]) -> dict[int, float]:
         if count < 1 or not 0 < rate < float("inf"):
             raise ValueError(f"a rate of {rate} samples/s with {count}")
     return rates
+
+
+def strict_json(value: Any, **options: Any) -> str:
+    """The value as JSON; numbers that are not finite become null. options: those of `json.dumps`."""
+    return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+MASK = "***"
+_NAMES = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET")
+# As long as can be: a password may hold a slash, or an @ itself. A port is no password.
+_PASSWORD = re.compile(r"(?<=://)([^:/\s@]*):(?!\d+(?:[/?#]|$))\S*@")
+_PARAMETER = re.compile(r"([?&;])([^=&;\s]+)=([^&;#\s]*)")
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of a variable of this name is nobody else's to see: WANDB_API_KEY, db-password."""
+    return any(part in name.upper() for part in _NAMES)
+
+
+def masked_uri(text: str) -> str:
+    """Return a text in which passwords and tokens of all URIs are `***`: http://me:***@host/?token=***."""
+    text = _PASSWORD.sub(rf"\1:{MASK}@", text)
+    return _PARAMETER.sub(lambda found: f"{found[1]}{found[2]}={MASK}" if is_secret(found[2]) else found[0], text)

@@ -1,34 +1,74 @@
-"""Which checkpoint a run keeps as a job's best: what the journal says of it and what is there agree, whatever happens.
-
-A trainer gives a new best checkpoint its name before it tells rank 0, and rank 0 removes the one before only when the
-journal has the new one. So the one that the journal names is there at any time. Where ranks, or all, were lost between,
-`settle_best` holds what is there against the journal.
-"""
+"""Where a job stands by its checkpoints, whatever the journal and messages had time to say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.protocol import CheckpointWritten
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from trainers.state.best_checkpoint import Best, best_file, drop_others, is_kept, keep_again
+from trainers import CheckpointError, Stop, converged, file_name, latest_good
+from trainers.state.best_checkpoint import Best, ByMetric, best_file, best_of, drop_others, is_kept, keep_again
+from trainers.task.batch_schedule import BatchChange, from_lists
 
 
-def record_checkpoint(books: Bookkeeper, event: CheckpointWritten) -> None:
+@dataclass(frozen=True)
+class Standing:
+    """From where a job goes on.
+
+    Attributes:
+        epoch: finished ones.
+        step: inside the epoch.
+        path: path of its newest whole checkpoint; None: it begins anew.
+        metrics: metrics of the last finished epoch.
+        batches: how its batch has changed until then.
+        ended: why it is done, if it is; empty: it is not.
+        best: its best epoch until then, if best checkpoints are kept.
+        rejected: newer checkpoints that are damaged, newest first.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    path: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    ended: str = ""
+    rejected: tuple[CheckpointError, ...] = ()
+    batches: tuple[BatchChange, ...] = ()
+    best: Best | None = None
+
+
+def standing(folder: Path, stop: Stop, by: ByMetric | None = None) -> Standing:
+    """Read a job's checkpoints; a job may be done before anybody could be told.
+
+    Args:
+        by: what the best checkpoint is found by; None: none is kept.
+    """
+    saved, rejected = latest_good(folder)
+    if saved is None:
+        return Standing(rejected=tuple(rejected))
+    metrics = dict(saved.history.at(saved.epoch))
+    ended, changes = converged(saved.history, stop) or "", from_lists(saved.batches or ())
+    best = best_of(saved.history, by) if by is not None and saved.history.has(by.metric) else None
+    path = str(folder / file_name(saved))
+    return Standing(saved.epoch, saved.step, path, metrics, ended, tuple(rejected), changes, best)
+
+
+def record_checkpoint(record: Callable[[events.Event], object], event: CheckpointWritten) -> None:
     """Write down that a job was saved; if it is its best checkpoint, the one before goes."""
     keys = {**asdict(event), "best": told_best(event.best)}
-    books.record(events.Checkpoint(**keys))
+    record(events.Checkpoint(**keys))
     if event.best is not None and event.best.epoch == event.epoch:
         drop_others(Path(event.path).parent, event.best.epoch)
 
 
 def settle_best(
-    books: Bookkeeper, folder: Path, job: str, found: Standing, told: Mapping[str, Best | None] | None = None
+    record: Callable[[events.Event], object],
+    folder: Path,
+    job: str,
+    found: Standing,
+    told: Mapping[str, Best | None] | None = None,
 ) -> None:
     """As nobody trains a job, let its folder have the best checkpoint of the history with which it goes on, if any.
 
@@ -42,7 +82,7 @@ def settle_best(
     if best is not None and not is_kept(folder, best.epoch) and not keep_again(folder, best.epoch):
         best = None
     if told is None or best != told.get(job):
-        books.record(events.BestKept(job=job, best=told_best(best)))
+        record(events.BestKept(job=job, best=told_best(best)))
     drop_others(folder, None if best is None else best.epoch, later=True)
 
 
