@@ -18,7 +18,7 @@ Graph = dict[str, set[str]]
 # From the top down: a room knows only rooms that come after it.
 ROOMS = {
     "fleet": (
-        "commands", "run", "simulator", "report", "search", "coordination", "machine", "spec", "profiling",
+        "commands", "run", "simulator", "report", "search", "coordination", "machine", "cluster", "spec", "profiling",
         "journal", "scheduling",
     ),
     "fleet.scheduling": (

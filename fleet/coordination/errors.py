@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fleet.machine.launch.exit_codes import FAILED, LOST
+from fleet.machine.launch.launched import FAILED, LOST
 
 
 class CannotGoOnError(RuntimeError):

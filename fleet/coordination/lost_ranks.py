@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from fleet.coordination.errors import CannotGoOnError
 from fleet.machine.cluster_map import COORDINATOR
-from fleet.machine.launch.exit_codes import FAILED, LOST
-from fleet.machine.launch.launched import ABORTED, leave_first
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import ABORTED, FAILED, LOST, leave_first
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI

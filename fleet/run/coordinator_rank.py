@@ -12,10 +12,8 @@ from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import HELD, leave
-from fleet.machine.standard_error import tell
-from fleet.machine.standard_output import python_alone_on_standard_output
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, HELD, LOST, STOPPED, leave
+from fleet.machine.standard_streams import python_alone_on_standard_output, tell
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread

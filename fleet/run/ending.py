@@ -12,9 +12,8 @@ from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_l
 from fleet.journal.directory import RunDirectoryError
 from fleet.journal.profile import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
-from fleet.machine.launch.launched import leave_code
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
+from fleet.machine.standard_streams import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.torn_samples import told_of
 from fleet.spec import SpecError

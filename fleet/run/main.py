@@ -12,12 +12,10 @@ import torch
 from fleet.coordination.lost_ranks import lost_ranks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, discover
-from fleet.machine.launch.launched import launch_folder, leave, tell_up
+from fleet.machine.launch.launched import copy_small_messages, launch_folder, leave, loading, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.launch.loading import loading
-from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
 from fleet.run.opening.agreement import agree_on_spec
 from fleet.run.opening.libraries import chosen_reduction, warm_up

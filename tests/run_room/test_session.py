@@ -18,7 +18,7 @@ from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, S
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
-from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.machine.launch.launched import DONE, STOPPED
 from fleet.run.bad_input import BadInput
 from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank

@@ -11,7 +11,7 @@ from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
 from fleet.journal import events
 from fleet.journal.extensions import Extension, read_extensions
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.extension import extension_of

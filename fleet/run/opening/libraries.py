@@ -12,8 +12,7 @@ from fleet.coordination.lost_ranks import survives_losses
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
-from fleet.machine.launch.launched import launched_by_us
-from fleet.machine.launch.loading import loading
+from fleet.machine.launch.launched import launched_by_us, loading
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.agreement import agree
 from fleet.run.opening.trial import try_to_send

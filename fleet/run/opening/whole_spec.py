@@ -11,7 +11,7 @@ from fleet.coordination.errors import storage
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.opening.extended_spec import extended

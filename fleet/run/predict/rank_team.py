@@ -17,8 +17,8 @@ import torch
 
 from fleet.coordination.lost_ranks import abort
 from fleet.machine.devices import NoSuchDevice, device_of
-from fleet.machine.launch.exit_codes import FAILED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import FAILED
+from fleet.machine.standard_streams import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.load import Ensemble
 from fleet.run.harvest.predictions import BATCH, Predictions, joined_answers, predict_batch

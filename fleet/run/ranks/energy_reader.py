@@ -13,7 +13,7 @@ from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.spec.resources import Energy
 
 if TYPE_CHECKING:
-    from fleet.machine.energy.meter import Meter
+    from fleet.machine.energy import Meter
 
 
 class EnergyReader:
@@ -51,7 +51,7 @@ def meter_of(cluster: ClusterMap, node: int, asked: Energy) -> Meter:
 
     It runs on one rank of a node, which alone loads what reads them.
     """
-    from fleet.machine.energy.meter import Meter, find_counters
+    from fleet.machine.energy import Meter, find_counters
 
     if not asked.read:
         return Meter(())

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from preprocess import FinishedSamples, Ring, SampleStore, StoreBudget, is_divided, open_stores

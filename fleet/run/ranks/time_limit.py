@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import abort
-from fleet.machine.launch.exit_codes import FAILED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import FAILED
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -10,7 +10,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
 from preprocess.files.reading import read_text
 from preprocess.files.writing import write_whole

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fleet.cluster.batch_systems import find_allocation
 from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
 from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.stop_wishes import StopWishes
-from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
 from fleet.run.search.halted import Halted
 from fleet.run.search.searching import Searching

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.extensions import write_extensions
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
