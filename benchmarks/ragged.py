@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.bars import at_most
 from benchmarks.ragged_sets import KINDS
-from fleet.run.ranks.packed_data import PackedData
+from fleet.workers.datasets import PackedData
 from preprocess import (
     Dataset,
     DatasetSpec,

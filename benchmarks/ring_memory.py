@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from benchmarks.pictures import pictures
-from fleet.run.ranks.feed import BatchFeed, Reading, Share, StepBatches
+from fleet.workers.feed import BatchFeed, Reading, Share, StepBatches
 from preprocess import Dataset, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SharedLoader, StreamKey, lane_bytes
 from trainers import BatchPlan
 

@@ -11,9 +11,9 @@ import typer
 
 from fleet.commands.arguments import AcceptChanges, RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.lock import NAME, LockWatch
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 _POLL_SECONDS = 0.1
@@ -102,7 +102,7 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
 
 def _check_unchanged(directory: Path, known: EnsembleFile) -> None:
     """End if the files of the run's data, or its code, are not what it was trained on."""
-    from fleet.run.opening.fingerprints import changes_on_disk, refusal
+    from fleet.session.opening.fingerprints import changes_on_disk, refusal
     from fleet.spec import EnsembleSpec
     from preprocess.files.modules import at_home
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.run.dry_run import make_plan
 from fleet.scheduling.policies import POLICIES
+from fleet.session.dry_run import make_plan
 from fleet.spec import load
 from tests.fleet.support.arriving import DEVICES, Arriving, draw, write_spec
 from tests.journals import read_lines

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.run.ranks import prefetch
-from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
-from fleet.run.ranks.prefetch import ReadAhead, TimedOut
+from fleet.workers import feed as feeding
+from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, ReadAhead, Reading, Share, StepBatches, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
 from trainers import BatchPlan
 
@@ -187,6 +186,6 @@ class Prompt(ThreadPoolExecutor):
 
 
 def test_a_feed_is_whole_before_its_thread_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", Prompt)
+    monkeypatch.setattr(feeding, "ThreadPoolExecutor", Prompt)
     with feeds(2, 1, Reading()) as (feed,):
         assert isinstance(feed.next(), StepBatches)

@@ -7,13 +7,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
-from fleet.coordination.live_executor import LiveExecutor
-from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.failures import RanksLost
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
 from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Message, OpenLane, ReplaceWriter, StopGroup
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
@@ -64,7 +63,7 @@ class Machine:
             for r, role in enumerate(roles)
         ]
         self.post, self.lost = Post(), frozenset[int]()
-        crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost, lent)  # type: ignore[arg-type]
+        crew = WorkerChannel(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost, lent)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
         self.executor = LiveExecutor(
             crew,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
+from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from preprocess import (
     HELD_OUT,
     TRAIN,

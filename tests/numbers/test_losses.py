@@ -242,8 +242,8 @@ def test_weights_that_are_no_numbers_end_a_network_and_masks_do_not() -> None:
 
 
 def test_old_checkpoints_of_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
-    from fleet.run.harvest.errors import HarvestError
-    from fleet.run.harvest.network import load_weights
+    from fleet.models.errors import HarvestError
+    from fleet.models.network import load_weights
 
     trainer = Trainer(Uneven("weights"), 1, Group.alone())
     with trainer.adding():

@@ -9,8 +9,8 @@ import torch
 from torch.optim import SGD, lr_scheduler
 
 from benchmarks.numbered.schedules import length_bars, rate_bars
-from fleet.run.harvest.errors import HarvestError
-from fleet.run.harvest.extension import _check_schedules
+from fleet.models.errors import HarvestError
+from fleet.models.extension import _check_schedules
 from fleet.spec import Job, SpecError, SpecTask, check, loads, results_mapping
 from fleet.spec.run_length import Length, follows_run, length_misfits
 from fleet.spec.semantics import schedule_notes
