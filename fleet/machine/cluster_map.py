@@ -25,7 +25,7 @@ from fleet.machine.devices import (
     usable_memory,
 )
 from fleet.machine.launch.launched import ranks_started
-from preprocess import shared_memory_available
+from preprocess.ring.shared_memory import shared_memory_available
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -29,7 +29,7 @@ from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS
 from fleet.workers.preprocessor_rank import PreprocessorRank
 from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.watchdog import stuck_ranks
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 PULSE_SECONDS = 15.0
 

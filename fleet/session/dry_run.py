@@ -31,7 +31,7 @@ from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
-from preprocess import shared_memory_available
+from preprocess.ring.shared_memory import shared_memory_available
 
 
 @dataclass(frozen=True)

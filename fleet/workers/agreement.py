@@ -17,7 +17,8 @@ from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
 from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.workers.preprocessor_rank import told_of
-from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
+from preprocess import SourceError
+from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

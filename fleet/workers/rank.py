@@ -37,9 +37,9 @@ from fleet.machine.standard_streams import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime
 from fleet.workers.watchdog import Board, Watchdog
-from preprocess import NodeMap, Ring, SlotReceiver
-from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
-from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
+from preprocess.making.broadcast import NodeMap, SlotReceiver
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import SEMAPHORE_BYTES, SemaphoreArray, SharedMemory, forked_memory, node_memory
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -131,7 +131,7 @@ class Rank:
         with together(self.world, self.runtime.timeout, "come to make its node's ring"):
             ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
         if self.seat == 0:
-            from preprocess import SlotReceiver
+            from preprocess.making.broadcast import SlotReceiver
 
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
