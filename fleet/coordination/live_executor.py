@@ -36,7 +36,7 @@ from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
-from preprocess import LaneSpec
+from preprocess.samples.stream import LaneSpec
 
 
 @dataclass

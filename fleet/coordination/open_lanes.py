@@ -13,7 +13,7 @@ from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, Start,
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
 from fleet.scheduling.model.job_state import JobState
-from preprocess import LaneSpec, StreamKey
+from preprocess.samples.stream import LaneSpec, StreamKey
 from preprocess.sharing.joining import PreparingCosts, Reader, lanes
 
 

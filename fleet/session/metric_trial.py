@@ -26,8 +26,9 @@ from fleet.spec.named_parts import JobLoss
 from fleet.spec.problem import KeyPath
 from fleet.workers.feed import collated
 from fleet.workers.runtime import Runtime
-from preprocess import HELD_OUT, TRAIN, Dataset
-from preprocess.samples.ragged import places_in
+from preprocess import Dataset
+from preprocess.samples.layout import places_in
+from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.process_settings import settings_kept
 from trainers.task.metrics import Metric

@@ -25,7 +25,8 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 KEY = StreamKey("data", 0, 0)
 Kind = TypeVar("Kind", bound=Message)
@@ -91,7 +92,7 @@ class Machine:
         self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
     ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
-        return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, {0: readers}, 8)
+        return LaneSpec(number, 1, KEY, LaneSchedule(8, 0, 0, 0, 0), layout, {0: readers}, 8)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 10 * (end[0] - begin[0]) + end[1] - begin[1]

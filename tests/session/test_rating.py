@@ -22,7 +22,7 @@ from fleet.session.stages.books import record_of
 from fleet.session.wall_clock import WallClock
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 from tests.journals import read_lines
 
 PER_NODE = 2

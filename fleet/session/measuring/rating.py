@@ -13,7 +13,7 @@ from fleet.journal.whole_files import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.session.measuring.profiler import MeasurementResult, Profiler
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 
 THROUGHPUT_SECONDS = 0.5
 
