@@ -36,9 +36,9 @@ from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, F
 from fleet.coordination.successors import Successors
 from fleet.journal import events
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import validate
-from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
 from fleet.scheduling.policies.within_prices import driven
 

@@ -10,8 +10,8 @@ from time import thread_time
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Following, GroupEnded, Start
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.policies import Policy
 
 MOST_EPOCH_SECONDS = 5.0
 """Where epochs take longer, what stands between two networks is little, and more may change until one ends."""

@@ -20,16 +20,15 @@ from fleet.run.metric_trial import BatchTrials
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.datasets import facts_of, open_datasets
 from fleet.run.ranks.runtime import Runtime
-from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.run_machine import RunMachine, SpecRates
+from fleet.simulator.machines.machine import Costs
+from fleet.simulator.machines.run_machine import RunMachine, SpecRates, spec_trace
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises
 from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
 from fleet.spec.places import check_places
+from fleet.spec.policies import chosen_policy
 from preprocess.files.modules import at_home
 
 
@@ -76,7 +75,7 @@ class Prediction:
         )
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
-        chosen = policy(asked.name, **asked.parameters)
+        chosen = chosen_policy(asked.name, **asked.parameters)
         outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)

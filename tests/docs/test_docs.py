@@ -19,13 +19,14 @@ import trainers.zoo
 from benchmarks.gpu import kept
 from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
-from fleet.scheduling.policies import POLICIES, Policy
+from fleet.scheduling.policies import Policy
 from fleet.simulator.tables import job_table, time_table
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
 from tests.docs.support.commands import follow
 from tests.docs.support.journals import in_code, written
 from tests.docs.support.pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
+from tests.scheduling.support.all_policies import POLICIES
 from trainers import Checkpoint
 
 POLICY_PAGES = DOCS / "reference" / "policies"
@@ -98,6 +99,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("add-jobs", marks=pytest.mark.slow),
         pytest.param("see-and-steer", marks=pytest.mark.slow),
         "submit",
+        "extend",
         pytest.param("harvest", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
@@ -131,6 +133,7 @@ def test_every_marked_page_is_followed() -> None:
     followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
     followed |= {
         "submit",
+        "extend",
         "horovod",
         "harvest",
         "see-and-steer",

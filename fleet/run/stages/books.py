@@ -25,8 +25,8 @@ from fleet.run.stages.output import Output
 from fleet.run.wall_clock import WallClock
 from fleet.run.wire import Wire
 from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.service_level import ServiceLevel
-from fleet.scheduling.policies import Policy, chooses_batches
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key
 
@@ -59,7 +59,7 @@ class Books:
 
 def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
-    batches = Batches(rank, wire.to_trainers, chooses_batches(policy))
+    batches = Batches(rank, wire.to_trainers, policy.chooses_batches)
     clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))

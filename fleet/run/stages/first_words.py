@@ -23,7 +23,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import Books
 from fleet.run.stages.ready import Ready
-from fleet.scheduling.policies import Policy
+from fleet.scheduling.model.policy import Policy
 from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key

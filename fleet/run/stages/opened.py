@@ -21,7 +21,8 @@ from fleet.run.stages.output import Output
 from fleet.run.stages.ready import Ready
 from fleet.run.walltime import Walltime
 from fleet.run.wire import Wire
-from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.model.policy import Policy
+from fleet.spec.policies import chosen_policy
 from trainers.state.best_checkpoint import best_file
 
 
@@ -90,7 +91,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     """Open the books, and write down what the run is and where it stands."""
     rank = ready.rank
     spec = rank.runtime.spec
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, wire, output, chosen)
     measures = ready.options.profile is not None
     searching = None if measures else searching_of(rank, books.keeper)  # before anything is written

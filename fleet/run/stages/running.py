@@ -35,7 +35,7 @@ from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
-from fleet.scheduling.policies import Policy
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.scheduling.policies.what_is_left import WhatIsLeft
