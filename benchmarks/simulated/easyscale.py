@@ -44,7 +44,7 @@ class OneAtATime(Policy):
     """The first that came has the cluster for itself: what the artifact's simulator runs as YARN-CS."""
 
     name: ClassVar[str] = "one-at-a-time"
-    interval = SLOT
+    interval, knows_kinds = SLOT, True
 
     def plan(self, state: State) -> Plan:
         """The next one, once nobody runs."""
