@@ -27,7 +27,7 @@ from benchmarks.bars import at_most
 from benchmarks.hanging_parts import hangs_here
 from benchmarks.rank_processes import end
 from benchmarks.written_spec import write_spec
-from fleet.run.ranks.watchdog import PART
+from fleet.workers.watchdog import PART
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = 10

@@ -22,9 +22,9 @@ from benchmarks.bars import at_most, median_bar
 from benchmarks.started_ranks import environment, launcher
 from benchmarks.torchmetrics_figures import figures_of_loops
 from benchmarks.trained_pictures import MEMBERS, train_networks
-from fleet.run.harvest.members import read_members
-from fleet.run.predict.answer import told_of
-from fleet.run.predict.asked import AskedPrediction
+from fleet.models.members import read_members
+from fleet.session.predict.answer import told_of
+from fleet.session.predict.asked import AskedPrediction
 
 HELD_OUT = 1024
 REPETITIONS = 3

@@ -57,8 +57,8 @@ def _take_part(listed: Path) -> None:
         RuntimeError: on every rank, if a run did not end well.
     """
     from fleet.machine.signals import StopFlag
-    from fleet.run.main import run_rank
-    from fleet.run.options import RunOptions
+    from fleet.session.main import run_rank
+    from fleet.session.options import RunOptions
 
     stop = StopFlag()
     stop.install()

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import fleet
-from fleet.run.harvest.figures import BINS
-from fleet.run.harvest.members import read_members
-from fleet.run.held_out import held_out_of
+from fleet.models.figures import BINS
+from fleet.models.members import read_members
+from fleet.session.held_out import held_out_of
 
 BATCH = 64
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.run.from_python.attached import attach
-    from fleet.run.from_python.starting import run
-    from fleet.run.harvest.load import load
+    from fleet.models.load import load
+    from fleet.session.from_python.attached import attach
+    from fleet.session.from_python.starting import run
 
 __all__ = ["attach", "load", "run"]
 __version__ = "0.2.0"
 
-_FROM = {"load": "fleet.run.harvest.load", "attach": "fleet.run.from_python.attached"}
+_DEFINED_IN = {
+    "attach": "fleet.session.from_python.attached",
+    "load": "fleet.models.load",
+    "run": "fleet.session.from_python.starting",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is public when it is first used; `run` is the room of that name, which can be called."""
+    """Load a public function when it is first used."""
     from importlib import import_module
 
-    if name == "run":
-        return import_module("fleet.run")
-    if name in _FROM:
-        return getattr(import_module(_FROM[name]), name)
+    if name in _DEFINED_IN:
+        return getattr(import_module(_DEFINED_IN[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -18,8 +18,8 @@ Graph = dict[str, set[str]]
 # From the top down: a room knows only rooms that come after it.
 ROOMS = {
     "fleet": (
-        "commands", "run", "simulator", "report", "search", "coordination", "machine", "spec", "profiling",
-        "journal", "scheduling",
+        "commands", "session", "models", "workers", "simulator", "report", "search", "coordination", "machine", "spec",
+        "profiling", "journal", "scheduling",
     ),
     "fleet.scheduling": (
         "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",
@@ -179,12 +179,6 @@ def test_files_lie_in_rooms(house: str) -> None:
     assert loose - {"__init__"} <= LOOSE[house]
 
 
-def test_ranks_do_not_know_the_main_part_of_a_run(edges: Graph) -> None:
-    main = {name for name in edges if name.startswith("fleet.run.") and not name.startswith("fleet.run.ranks")}
-    found = [f"{name} imports {sorted(wanted & main)}" for name, wanted in edges.items() if wanted & main]
-    assert not [line for line in found if line.startswith("fleet.run.ranks")]
-
-
 def test_a_circle_would_be_found(tmp_path: Path) -> None:
     package = tmp_path / "ring"
     package.mkdir()
@@ -217,11 +211,11 @@ def test_rooms_that_know_each_other_would_be_found() -> None:
 
 def test_an_import_upwards_would_be_found() -> None:
     edges = {
-        "fleet.machine.a": {"fleet.run.b", "fleet.scheduling.c"},
-        "fleet.run.b": set(),
+        "fleet.machine.a": {"fleet.session.b", "fleet.scheduling.c"},
+        "fleet.session.b": set(),
         "fleet.scheduling.c": set(),
     }
-    assert upward(edges, "fleet", ROOMS["fleet"]) == ["fleet.machine.a imports fleet.run.b"]
+    assert upward(edges, "fleet", ROOMS["fleet"]) == ["fleet.machine.a imports fleet.session.b"]
     assert not upward(edges, "preprocess", ROOMS["preprocess"])
 
 

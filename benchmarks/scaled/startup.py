@@ -123,15 +123,15 @@ def _main(folder: Path, rank: int, size: int) -> StartCosts:
     begin = process_time()
     import fleet.commands.run
     from fleet.machine.cluster_map import discover
-    from fleet.run.main import _read_spec
-    from fleet.run.opening.agreement import agree_on_spec
-    from fleet.run.options import RunOptions
+    from fleet.session.main import _read_spec
+    from fleet.session.options import RunOptions
+    from fleet.workers.agreement import agree_on_spec
 
     if rank == 0:
-        import fleet.run.coordinator_rank
-        import fleet.run.opening.whole_spec
+        import fleet.session.coordinator_rank
+        import fleet.session.opening.whole_spec
     else:
-        import fleet.run.ranks.trainer_rank  # noqa: F401
+        import fleet.workers.trainer_rank  # noqa: F401
     loaded, before = process_time(), psutil.Process().memory_info().rss
     told = folder / "said.npz"
     world: Any = PlayedWorld(rank, size, [] if rank == 0 else list(np.load(told).values()))

@@ -16,19 +16,19 @@ from benchmarks.searched.played_ranks import PlayedRanks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from fleet.run.options import RunOptions
-from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import DataFacts, Rehearsal, Runtime
-from fleet.run.ranks.stack_board import Board
-from fleet.run.search.trials import first_trial
-from fleet.run.stages.opened import Opened, open_run
-from fleet.run.stages.output import output_to
-from fleet.run.stages.rated import rate_jobs
-from fleet.run.stages.ready import make_ready
-from fleet.run.stages.running import start
-from fleet.run.throttle import Seldom
-from fleet.run.wire import Wire
+from fleet.session.options import RunOptions
+from fleet.session.search.trials import first_trial
+from fleet.session.stages.opened import Opened, open_run
+from fleet.session.stages.output import output_to
+from fleet.session.stages.rated import rate_jobs
+from fleet.session.stages.ready import make_ready
+from fleet.session.stages.running import start
+from fleet.session.throttle import Seldom
+from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
+from fleet.workers.rank import Rank, Ties
+from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
+from fleet.workers.watchdog import Board
 from preprocess import SampleLayout
 
 TRIALS = 10_000

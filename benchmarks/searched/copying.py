@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from benchmarks.bars import at_most
-from fleet.run.search.inheriting import Inheriting
 from fleet.search import Copy, Decision
+from fleet.session.search.inheriting import Inheriting
 from trainers import Checkpoint, Group, Trainer, file_name, write
 from trainers.zoo import CNN, ResNet
 

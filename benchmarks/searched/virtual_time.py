@@ -14,7 +14,7 @@ from benchmarks.searched.devices import Devices, Outcome
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
 from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 
 SEEDS = 20
 TRIALS = 200

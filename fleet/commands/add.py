@@ -11,9 +11,9 @@ import typer
 
 from fleet.commands.arguments import AcceptChanges, RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.lock import NAME, LockWatch
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
 
 _POLL_SECONDS = 0.1
@@ -41,7 +41,7 @@ def add(
     the same command).
     """
     from fleet.spec import SpecError
-    from fleet.spec.moments import due
+    from fleet.spec.values import due
 
     known = EnsembleFile.read(directory)
     if known is None:
@@ -63,7 +63,7 @@ def add(
 def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | str | None) -> list[dict[str, Any]]:
     """The file's jobs, all keys written out, with this deadline if there is one; SpecError with all that is wrong."""
     from fleet.spec import SpecError, check, load_jobs
-    from fleet.spec.data_keys import data_key
+    from fleet.spec.job import data_key
 
     spec = load_jobs(path, known.spec, Path(known.folder))
     if deadline is not None:
@@ -102,7 +102,7 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
 
 def _check_unchanged(directory: Path, known: EnsembleFile) -> None:
     """End if the files of the run's data, or its code, are not what it was trained on."""
-    from fleet.run.opening.fingerprints import changes_on_disk, refusal
+    from fleet.session.opening.fingerprints import changes_on_disk, refusal
     from fleet.spec import EnsembleSpec
     from preprocess.files.modules import at_home
 

@@ -16,7 +16,7 @@ from fleet.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from fleet.journal.metric_order import MetricOrder
-    from fleet.run.harvest.members import Members
+    from fleet.models.members import Members
 
 _SECONDS_IN_AN_HOUR = 3600.0
 COLUMNS = ("job", "status", "metric", "value", "epoch", "parameters", "device_hours", "checkpoint", "checkpoint_epoch")
@@ -52,8 +52,8 @@ def best(
     Reads only, also while the run goes on. Exit codes: 0, or 2 if there is nothing to list.
     """
     from fleet.journal.metric_order import HIGHER, LOWER
-    from fleet.run.harvest.errors import HarvestError
-    from fleet.run.harvest.members import read_members
+    from fleet.models.errors import HarvestError
+    from fleet.models.members import read_members
     from fleet.spec import SpecError
 
     with mendable(HarvestError, SpecError):
@@ -73,7 +73,7 @@ def best(
 
 def _rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
-    from fleet.run.harvest.stored import epoch_of, parameter_count
+    from fleet.models.stored import epoch_of, parameter_count
 
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest

@@ -31,11 +31,12 @@ def export(
     Plain torch loads FILE.safetensors: model.load_state_dict(safetensors.torch.load_file(FILE)). A program (.pt2) runs
     without the network's code: torch.export.load(FILE).module(). Reads the run only. Exit codes: 0, or 2 bad input.
     """
-    from fleet.run.bad_input import BadInput
-    from fleet.run.harvest.errors import HarvestError
-    from fleet.run.harvest.recorded_spec import check_trusted
+    from fleet.models.errors import HarvestError
+    from fleet.models.recorded_spec import check_trusted
     from fleet.spec import ReferenceProblem, SpecError
-    from preprocess import SourceError, TransformError
+    from fleet.workers.agreement import BadInput
+    from preprocess import SourceError
+    from preprocess.samples.errors import TransformError
     from trainers import CheckpointError
 
     kinds = (HarvestError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)
@@ -51,7 +52,7 @@ def export(
 
 
 def _check_ending(program: Path | None) -> None:
-    from fleet.run.harvest.errors import HarvestError
+    from fleet.models.errors import HarvestError
 
     if program is not None and program.suffix != PROGRAM:
         raise HarvestError(f"--program {program}: let its name end in {PROGRAM}")
@@ -59,9 +60,9 @@ def _check_ending(program: Path | None) -> None:
 
 def _export(directory: Path, name: str, weights: Path | None, program: Path | None, which: str) -> None:
     """Write what is asked for, and say what it is."""
-    from fleet.run.harvest.export import Weights, card_of, write_weights
-    from fleet.run.harvest.members import read_members
-    from fleet.run.harvest.network import read_network
+    from fleet.models.export import Weights, card_of, write_weights
+    from fleet.models.members import read_members
+    from fleet.models.network import read_network
 
     members = read_members(directory)
     member = members.of(name)
@@ -76,8 +77,8 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
         write_weights(weights, taken, card_of(network, member, members.spec, taken.tied))
         print(f"{weights}: {len(taken.tensors)} tensors; {weights}.json says where they are from")
     if program is not None:
-        from fleet.run.example_inputs import example_inputs
-        from fleet.run.harvest.program import write_program
+        from fleet.models.program import write_program
+        from fleet.session.example_inputs import example_inputs
 
         example = network.prepare(example_inputs(members.spec, member.job))
         write_program(program, network.model, example, f"job {name}")

@@ -113,7 +113,7 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
 
 def _try(file: Path) -> None:
     """Hold the spec against what a run needs of it; says what is wrong with it, as `fleet plan` would."""
-    from fleet.run.dry_run import make_plan
+    from fleet.session.dry_run import make_plan
     from fleet.spec import load
 
     with mendable():

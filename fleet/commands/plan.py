@@ -26,7 +26,7 @@ from fleet.machine.standard_output import others_on_standard_error
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.run.dry_run import DryRun
+    from fleet.session.dry_run import DryRun
 
 _MOST_NODES = 2_000  # that are told one by one
 
@@ -49,7 +49,7 @@ def plan(
     with mendable(), others_on_standard_error():
         shape, begin = cluster_shape(cluster), start_of(start)
         loaded = load(spec, changes_of(trainers, preprocessors, policy, settings))
-        from fleet.run.dry_run import make_plan
+        from fleet.session.dry_run import make_plan
 
         made = make_plan(loaded, shape, begin)
     if as_json:
@@ -63,7 +63,7 @@ def plan(
 def plan_tables(plan: DryRun) -> list[Table | str]:
     """The plan for people."""
     from fleet.report.wording import broken_service, readable_bytes
-    from fleet.run.binding_table import binding_table
+    from fleet.session.binding_table import binding_table
 
     parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan)]
     if any(job.spec.arrival or job.spec.deadline is not None for job in plan.jobs):

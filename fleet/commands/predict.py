@@ -15,7 +15,7 @@ from fleet.machine.launch.launched import inside_launcher, ranks_started
 from fleet.report.terminal import terminal_size
 
 if TYPE_CHECKING:
-    from fleet.run.predict.asked import AskedPrediction
+    from fleet.session.predict.asked import AskedPrediction
 
 _Data = Annotated[
     str | None,
@@ -67,15 +67,15 @@ def predict(
     starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
     input, or 70 ranks were lost.
     """
-    from fleet.run.predict.asked import AskedPrediction, Combination
+    from fleet.session.predict.asked import AskedPrediction, Combination
 
     asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature), trust)
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:
         sys.exit(_start(directory, asked, ranks, as_json))
-    from fleet.run.predict.answer import told_of
-    from fleet.run.predict.team import MENDABLE
+    from fleet.session.predict.answer import told_of
+    from fleet.session.predict.team import MENDABLE
 
     with mendable(*MENDABLE):
         told = told_of(directory, asked)
@@ -88,7 +88,7 @@ def _join(directory: Path, asked: AskedPrediction, ranks: int | None, as_json: b
     with mendable():
         if ranks is not None and started not in (None, ranks):
             raise ValueError(f"--ranks {ranks}: the launcher has started {started}; leave --ranks out")
-    from fleet.run.predict.main import predict_on_rank
+    from fleet.session.predict.main import predict_on_rank
 
     return predict_on_rank(directory, asked, partial(_print, as_json=as_json))
 
@@ -106,8 +106,8 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
     from fleet.commands.predict_table import figures_table, lines, scaled_table
-    from fleet.journal.strict_json import strict_json
-    from fleet.run.console import rank_console
+    from fleet.journal.whole_files import strict_json
+    from fleet.session.console import rank_console
 
     if as_json:
         print(strict_json(told, indent=1))

@@ -21,7 +21,7 @@ def figures_table(told: dict[str, Any]) -> Table:
     """One row for each network, one for all together, and one for a soup.
 
     Args:
-        told: see `fleet.run.predict.answer`.
+        told: see `fleet.session.predict.answer`.
     """
     made = _empty("weight", *COLUMNS)
     for name, figures in told["members"].items():

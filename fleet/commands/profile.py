@@ -11,7 +11,7 @@ import typer
 from fleet.commands.arguments import Preprocessors, Settings, SpecFile, Trainers, changes_of
 from fleet.commands.ending import mendable
 from fleet.commands.ranks import run_on_ranks
-from fleet.run.options import ProfileOrder, RunOptions
+from fleet.session.options import ProfileOrder, RunOptions
 
 
 def profile(

@@ -12,7 +12,7 @@ from fleet.machine.launch.loading import loading
 from fleet.machine.launch.quick_end import QuickEnd
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
-from fleet.run.options import RunOptions
+from fleet.session.options import RunOptions
 from fleet.spec.resources import Resources
 
 
@@ -31,12 +31,12 @@ def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False)
 def _join(options: RunOptions) -> int:
     end, stop = QuickEnd(), StopFlag()
     stop.install()  # what follows takes seconds, in which a signal would kill this rank
-    from fleet.run.pinning import pin_rank
+    from fleet.session.pinning import pin_rank
 
     with mendable():
         pin_rank(options)
     with loading():
-        from fleet.run.main import run_rank
+        from fleet.session.main import run_rank
 
     try:
         return end.with_code(run_rank(options, stop))
@@ -51,7 +51,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     from fleet.journal.directory import RunDirectory
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.report.terminal import terminal_size
-    from fleet.run.pinning import variables_of
+    from fleet.session.pinning import variables_of
 
     with mendable():
         spec = options.load()
@@ -68,7 +68,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
 def _check_extension(options: RunOptions) -> None:
     """See whether a job can be extended, if that is asked for: only then is torch needed, which takes a second."""
     if options.extend is not None:
-        from fleet.run.opening.extended_spec import check_extension
+        from fleet.session.opening.extended_spec import check_extension
 
         check_extension(options)
 

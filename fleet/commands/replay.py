@@ -19,9 +19,9 @@ from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
-    from fleet.run.replay.recorded_job import ReplayedJob
+    from fleet.session.replay.recorded_job import ReplayedJob
 
-TASK = "fleet.run.replay.replayed_task:ReplayedTask"
+TASK = "fleet.session.replay.replayed_task:ReplayedTask"
 
 
 def replay(
@@ -40,9 +40,9 @@ def replay(
 
     Exit codes: 0 if all bits agree, 1 if not, 2 if there is nothing to compare with, 75 after a signal.
     """
-    from fleet.run.bad_input import BadInput
-    from fleet.run.harvest.errors import HarvestError
+    from fleet.models.errors import HarvestError
     from fleet.spec import SpecError
+    from fleet.workers.agreement import BadInput
     from trainers import CheckpointError
 
     with (
@@ -53,8 +53,8 @@ def replay(
 
 
 def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path, trust: bool) -> int:
-    from fleet.run.harvest.recorded_spec import check_trusted
-    from fleet.run.replay.recorded_job import ReplayedJob, newest_checkpoint
+    from fleet.models.recorded_spec import check_trusted
+    from fleet.session.replay.recorded_job import ReplayedJob, newest_checkpoint
 
     check_trusted(directory, trust)
     recorded = ReplayedJob.read(directory, name)

@@ -21,7 +21,7 @@ from fleet.commands.arguments import (
 )
 from fleet.commands.ending import mendable
 from fleet.commands.ranks import run_on_ranks
-from fleet.run.options import RunOptions
+from fleet.session.options import RunOptions
 
 _Out = Annotated[Path | None, typer.Option(help="the run directory; default: runs/NAME. A run that it holds goes on")]
 _Rehearse = Annotated[

@@ -19,10 +19,10 @@ from fleet.commands.ending import end, mendable
 from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
-from fleet.journal.secrets import MASK, is_secret, masked_uri
+from fleet.journal.whole_files import MASK, is_secret, masked_uri
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
-from fleet.run.options import ProfileOrder, RunOptions
+from fleet.session.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
     from fleet.machine.submit import BatchScript, NodeShape, Site

@@ -16,7 +16,7 @@ from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from fleet.journal.lock import Lock
-    from fleet.run.harvest.tracked.facts import TrackedEnsemble
+    from fleet.models.tracked.facts import TrackedEnsemble
 
 _LOCK = ".track.lock"
 _USUAL_FOLDER = "mlruns"
@@ -61,10 +61,10 @@ def track(
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
-    from fleet.journal.secrets import masked_uri
-    from fleet.run.harvest.errors import HarvestError
-    from fleet.run.harvest.tracked.following import Following
-    from fleet.run.harvest.tracked.mlflow_store import MlflowStore
+    from fleet.journal.whole_files import masked_uri
+    from fleet.models.errors import HarvestError
+    from fleet.models.tracked.following import Following
+    from fleet.models.tracked.mlflow_store import MlflowStore
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -93,7 +93,7 @@ class _Look:
 
     def read(self) -> TrackedEnsemble:
         """What a tracker is told now. HarvestError: the run has not begun."""
-        from fleet.run.harvest.tracked.reading import read_tracked
+        from fleet.models.tracked.reading import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from preprocess import LaneSpec, SkippedSample
-from preprocess.sharing.message_codec import MessageCodec
+from preprocess.samples.errors import SkippedSample
+from preprocess.samples.stream import LaneSpec
+from preprocess.sharing.messages import MessageCodec
 from trainers.state.best_checkpoint import Best
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.

@@ -917,7 +917,7 @@ class ServiceWindow(JobEvent, kind="service_window"):
     broken: bool
 
 
-class Pardoned(JobEvent, kind="pardoned"):
+class ServiceReset(JobEvent, kind="pardoned"):
     """The policy forgets the service that a job has had."""
 
 

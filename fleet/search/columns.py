@@ -8,8 +8,7 @@ from typing import Any
 
 from fleet.search.sampling.space import parameters
 from fleet.spec import SearchSpec
-from fleet.spec.conditions import applies
-from fleet.spec.distributions import Distribution
+from fleet.spec.distributions import Distribution, applies
 
 
 @dataclass(frozen=True)

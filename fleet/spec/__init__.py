@@ -12,17 +12,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fleet.spec.data import Data, Normalise, Source
 from fleet.spec.digest import difference, results_mapping, spec_hash
-from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import Job
-from fleet.spec.loading import load, load_jobs, loads
+from fleet.spec.ensemble import EnsembleSpec, load, load_jobs, loads
+from fleet.spec.job import Job, Stop
 from fleet.spec.problem import ABSENT, Problem, SpecError
 from fleet.spec.references import ReferenceProblem, importable, resolve
 from fleet.spec.search import SearchSpec
-from fleet.spec.sections import Data, Normalise, Source
 from fleet.spec.semantics import check
-from fleet.spec.stop import Stop
-from fleet.spec.trial_job import trial_job
+from fleet.spec.trials import trial_job
 from fleet.spec.values import Named
 
 if TYPE_CHECKING:

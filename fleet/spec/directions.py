@@ -1,6 +1,6 @@
 """Whether more or less of a job's metrics is better, as somebody declares it; nothing is guessed from names.
 
-The job declares it (see `fleet.spec.declared`), or the `mode` of the search.
+The job declares it (see `fleet.spec.metrics`), or the `mode` of the search.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleet.spec.declared import declared, declared_alone
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
-from fleet.spec.metrics import Direction, metric_name, section_of
-from fleet.spec.problem import Path, Problem
+from fleet.spec.metrics import Direction, declared, declared_alone, metric_name, section_of
+from fleet.spec.problem import KeyPath, Problem
 from fleet.spec.search import SearchSpec
 
 MODES: Mapping[str, Direction] = {"min": "lower", "max": "higher"}
@@ -64,7 +63,7 @@ def compared_by(spec: EnsembleSpec) -> tuple[str, Direction] | None:
     return None if metric is None or better is None else (metric, better)
 
 
-def undeclared(spec: EnsembleSpec, base: Path, job: Job, path: Path, value: Any, metric: str) -> Problem:
+def undeclared(spec: EnsembleSpec, base: KeyPath, job: Job, path: KeyPath, value: Any, metric: str) -> Problem:
     """The problem that nobody declares whether more or less of a metric is better."""
     said = next((section_of(each) for each in job.metrics if metric_name(each) == metric), None)
     of = f", of: {said.of!r}" if said is not None and said.of else ""
@@ -75,7 +74,7 @@ def undeclared(spec: EnsembleSpec, base: Path, job: Job, path: Path, value: Any,
     return spec.origins.problem(base + path, value, rule, mend=mend)
 
 
-def direction_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Problem]:
+def direction_problems(spec: EnsembleSpec, base: KeyPath, job: Job) -> Iterator[Problem]:
     """Where a job needs a direction of a metric that nobody declares."""
     known = directions(spec, job)
     for name, value in job.stop.target.items():

@@ -1,25 +1,22 @@
-"""The entries of ``jobs`` -> one mapping a job: defaults filled in, grids and samples written out."""
+"""The entries of ``jobs`` and the trials of a search -> one mapping a job: defaults, grids, samples, folds, names."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from fleet.spec.conditions import checked, drawn
-from fleet.spec.distributions import Distribution
-from fleet.spec.folds import folded, folds_of
-from fleet.spec.job import NAMED_KEYS
-from fleet.spec.name_templates import filled, template_problems
-from fleet.spec.origins import JobOrigin, Origins
-from fleet.spec.problem import ABSENT, Path, Problem
+from fleet.spec.distributions import Distribution, checked, drawn
+from fleet.spec.document import JobOrigin, Origins
+from fleet.spec.problem import ABSENT, KeyPath, Problem, nearest
 from fleet.spec.validation import problems_of
-from fleet.spec.values import MOST_DRAWN, MOST_JOBS, Jobs, Plain, Section, Seed, Text
+from fleet.spec.values import MOST_DRAWN, MOST_FOLDS, MOST_JOBS, NAMED_KEYS, Jobs, Plain, Section, Seed, Text
 
 _SPLIT = "use smaller grids and samples, or several specs"
 
@@ -67,7 +64,7 @@ class Expansion:
     origins: list[JobOrigin] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     drawn: int = 0  # values of samples, at most
-    unfinished: list[tuple[Path, dict[str, Any]]] = field(
+    unfinished: list[tuple[KeyPath, dict[str, Any]]] = field(
         default_factory=list
     )  # job keys of entries that could not be expanded
 
@@ -83,7 +80,7 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
     """
     result = Expansion()
     for position, entry in enumerate(entries):
-        path: Path = ("jobs", position)
+        path: KeyPath = ("jobs", position)
         if isinstance(entry, Mapping) and ("grid" in entry or "sample" in entry):
             _expand_many(path, entry, {"seed": seed, **defaults}, seed, origins, result)
         elif isinstance(entry, Mapping) and len(result.jobs) >= MOST_JOBS:
@@ -100,7 +97,7 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
 
 
 def _expand_many(
-    path: Path, entry: Mapping[str, Any], defaults: Mapping[str, Any], seed: int, origins: Origins, result: Expansion
+    path: KeyPath, entry: Mapping[str, Any], defaults: Mapping[str, Any], seed: int, origins: Origins, result: Expansion
 ) -> None:
     kind = "grid" if "grid" in entry else "sample"
     for key in entry:
@@ -147,7 +144,7 @@ def _add(result: Expansion, job: dict[str, Any], origin: JobOrigin, origins: Ori
     result.origins += [origin] * len(jobs)
 
 
-def _parts(dotted: str) -> Path:
+def _parts(dotted: str) -> KeyPath:
     return tuple(dotted.split("."))
 
 
@@ -155,7 +152,7 @@ def _own_keys(body: Mapping[str, Any], header: type[Section]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in header.model_fields}
 
 
-Combination = tuple[dict[str, Any], dict[str, Path]]
+Combination = tuple[dict[str, Any], dict[str, KeyPath]]
 
 
 def _grid(grid: Grid) -> Iterator[Combination]:
@@ -170,7 +167,7 @@ def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
         yield drawn(sample.over, own, index), {path: (path,) for path in sample.over}
 
 
-def over_problems(paths: Iterable[str], base: Path, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
+def over_problems(paths: Iterable[str], base: KeyPath, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
     """What is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
     paths = list(paths)
     for path in paths:
@@ -195,7 +192,7 @@ def over_problems(paths: Iterable[str], base: Path, fixed: Mapping[str, Any], or
             )
 
 
-def _empty_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterator[Problem]:
+def _empty_problems(made: Grid | Sample, base: KeyPath, origins: Origins) -> Iterator[Problem]:
     for path, values in made.over.items():
         if isinstance(made, Grid) and not values:
             rule = "no values: the grid would be empty"
@@ -203,7 +200,7 @@ def _empty_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterat
 
 
 def _size_problems(
-    made: Grid | Sample, base: Path, fixed: Mapping[str, Any], origins: Origins, result: Expansion
+    made: Grid | Sample, base: KeyPath, fixed: Mapping[str, Any], origins: Origins, result: Expansion
 ) -> Iterator[Problem]:
     """Whether the spec has too much with this entry; asked before anything of it is made."""
     own = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
@@ -224,7 +221,7 @@ def _folds_of_each(made: Grid | Sample, fixed: Mapping[str, Any]) -> int:
     return 1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)
 
 
-def _too_many_folds(base: Path, folds: Any, origins: Origins) -> Problem:
+def _too_many_folds(base: KeyPath, folds: Any, origins: Origins) -> Problem:
     rule = f"with these folds the spec has more than {MOST_JOBS:,} jobs"
     return origins.problem(base + ("folds",), folds, rule, mend=_SPLIT)
 
@@ -291,3 +288,135 @@ def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 
 def _as_mapping(key: Any, value: Any) -> Any:
     return {"name": value} if key in NAMED_KEYS and isinstance(value, str) else value
+
+
+_PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
+_NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
+
+
+def template_problems(
+    template: str, paths: Sequence[str], at: KeyPath, origins: Origins, number: str = "index"
+) -> Iterator[Problem]:
+    """What is wrong with a template.
+
+    Args:
+        paths: the varied paths.
+        at: where the template stands.
+        number: the placeholder of the job's number.
+    """
+    known = placeholders(paths, number)
+    for name, style in _PLACEHOLDER.findall(template):
+        if name not in known:
+            rule = f"the name has no {{{name}}}; it may have " + ", ".join(f"{{{key}}}" for key in known)
+            yield origins.problem(at, template, rule, f"{{{nearest(name, known) or number}}}", "use one of these")
+        elif known[name] is None and name != number:
+            rule = f"{{{name}}} could be several paths of over"
+            yield origins.problem(at, template, rule, f"{{{number}}}", "write the whole path in the braces")
+        elif style and not _NUMBER_FORMAT.fullmatch(style):
+            rule = f"{style!r} is not a format of a number"
+            yield origins.problem(at, template, rule, f"{{{name}:.3g}}", "use one such as .3g or 03d")
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
+        yield origins.problem(at, template, "a brace without its partner", mend="write placeholders as {width}")
+
+
+def has_placeholder(template: str, name: str) -> bool:
+    """Whether a template has this placeholder, formatted or not."""
+    return name in (found for found, _ in _PLACEHOLDER.findall(template))
+
+
+def placeholders(paths: Sequence[str], number: str = "index") -> dict[str, str | None]:
+    """Placeholder -> path in over; None if several paths end in it, and for the number."""
+    short: dict[str, str | None] = {number: None}
+    for path in paths:
+        last = path.rpartition(".")[2]
+        short[last] = None if last in short else path
+    return {**{path: path for path in paths}, **short}
+
+
+def filled(template: str, index: int, values: Mapping[str, Any], number: str = "index") -> str:
+    """The name of the job with this number and these values."""
+    known = placeholders(list(values), number)
+
+    def text(match: re.Match[str]) -> str:
+        path = known[match[1]]
+        value = index if path is None else values[path]
+        return format(value, match[2]) if match[2] and isinstance(value, (int, float)) else _as_name(value)
+
+    try:
+        return _PLACEHOLDER.sub(text, template)
+    except ValueError:  # a format such as "d" with a fraction: the number as it is
+        return _PLACEHOLDER.sub(
+            lambda match: _as_name(index if known[match[1]] is None else values[known[match[1]] or ""]), template
+        )
+
+
+def _as_name(value: Any) -> str:
+    """A value as a part of a job's name."""
+    if isinstance(value, Mapping):
+        value = value.get("name", "-".join(map(str, value)))
+    if isinstance(value, (list, tuple)):
+        return "-".join(_as_name(child) for child in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return str(value).rpartition(":")[2]
+
+
+def may_be_filled(template: str, name: str) -> bool:
+    """Whether a template may give a name, whatever the values."""
+    pieces = re.split(r"\{[^{}]*\}", template)
+    return re.fullmatch(".*".join(re.escape(piece) for piece in pieces), name, re.DOTALL) is not None
+
+
+def folded(job: Mapping[str, Any], room: int) -> Iterator[dict[str, Any]]:
+    """The jobs that a mapping of a job's keys stands for: itself, unless it has `folds` and names none of them.
+
+    What is wrong with its keys is left for whoever looks at the jobs.
+
+    Args:
+        job: all keys, defaults laid under.
+        room: how many jobs there may be; none come if there are more.
+    """
+    count, name = folds_of(job), job.get("name")
+    if count == 1 or not isinstance(name, str):
+        yield dict(job)
+    elif count <= room:
+        for fold in range(count):
+            yield {**copy.deepcopy(dict(job)), "fold": fold, "name": f"{name}-fold-{fold}"}
+
+
+def folds_of(job: Mapping[str, Any]) -> int:
+    """How many jobs the mapping stands for, as far as its folds are such as can be."""
+    count = job.get("folds")
+    if isinstance(count, int) and 2 <= count <= MOST_FOLDS and job.get("fold") is None:
+        return count
+    return 1
+
+
+NUMBER = "trial"
+"""The placeholder of a trial's number in the template of the names."""
+
+
+def trial_keys(template: str, job: Mapping[str, Any], trial: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a trial's job, not validated.
+
+    Args:
+        template: of the trials' names.
+        job: what the trials share.
+        trial: its number.
+        values: dotted path -> its value.
+    """
+    keys = with_varied_seeds(copy.deepcopy(dict(job)), values)
+    for path, value in values.items():
+        set_value(keys, path.split("."), copy.deepcopy(value))
+    return {**keys, "name": trial_name(template, trial, values)}
+
+
+def trial_name(template: str, trial: int, values: Mapping[str, Any]) -> str:
+    """The name of a trial's job."""
+    return filled(template, trial, values, NUMBER)
+
+
+def trial_origin(paths: Iterable[str]) -> JobOrigin:
+    """Where a trial's keys are written, where those at `paths` vary."""
+    over: dict[KeyPath, KeyPath] = {tuple(path.split(".")): ("search", "over", path) for path in paths}
+    return JobOrigin(("search", "job"), {("name",): ("search", "name"), **over})

@@ -1,28 +1,37 @@
-"""A job: one network to train."""
+"""A job: one network to train, and the keys that say how."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, field_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Strict,
+    StrictBool,
+    WithJsonSchema,
+    field_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from fleet.spec.changing_batch import ChangingBatch
-from fleet.spec.key_rules import incomplete, refuse_together
-from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
-from fleet.spec.metrics import JobMetrics
-from fleet.spec.moments import EXAMPLE, Due
-from fleet.spec.optimizer import Optimizer
-from fleet.spec.schedules import Schedule, WarmUp, check_unit
-from fleet.spec.service_agreement import ServiceAgreement
-from fleet.spec.stop import Stop
+from fleet.spec.metrics import JobMetrics, declare_alone
+from fleet.spec.optimizer import Optimizer, Schedule, WarmUp, check_unit
 from fleet.spec.values import (
     AUTO,
+    EXAMPLE,
+    LARGEST_COUNT,
     Bagged,
     Compiled,
     Count,
     CountRange,
+    Due,
     FoldNumber,
     Folds,
     Integer,
@@ -30,15 +39,160 @@ from fleet.spec.values import (
     Named,
     NotNegative,
     Positive,
+    Real,
     Section,
     SeedOrSeeds,
     Seeds,
     SomeSamples,
     Text,
     WorkersOrAuto,
+    refusal,
 )
 
-NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
+
+class Stop(Section):
+    """When a job is done: at the first of these conditions, looked at after each epoch."""
+
+    epochs: Count = Field(description="The largest number of epochs to train, 1 or more.", examples=[8])
+    target: Mapping[Text, Real] = Field(
+        default_factory=dict,
+        description="Metrics and the values that all of them must reach for the job to be done: at least the value "
+        "where the metric declares that more is better, at most the value where less is.",
+        examples=[{"accuracy": 0.985}],
+    )
+    patience: Count | None = Field(
+        default=None,
+        description="The job is done after so many epochs in which `monitor` did not improve; null: no limit.",
+        examples=[3],
+    )
+    minimum_improvement: NotNegative = Field(
+        default=0.0,
+        description="The least change of `monitor` that counts as improvement, in the metric's unit.",
+        examples=[0.001],
+    )
+    monitor: Text | None = Field(
+        default=None,
+        description="The metric that `patience` watches; null: the first one of `target`, otherwise `test_loss`.",
+        examples=["accuracy"],
+    )
+
+    @property
+    def monitored(self) -> str:
+        """The metric that patience watches."""
+        return self.monitor or next(iter(self.target), "test_loss")
+
+
+class ServiceAgreement(Section):
+    """A promise of devices. Windows follow each other from when the job is there and its rates are known."""
+
+    devices: Positive = Field(
+        description="Devices that the job has in the mean of a window: 0.5 is one for half of the time, or two for a "
+        "quarter of it. At most `virtual_workers`.",
+        examples=[0.5],
+    )
+    window: Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)] = Field(
+        default=600.0, description="The length of a window, seconds.", examples=[600]
+    )
+
+
+class ChangingBatch(Section):
+    """Batches that a policy may choose, and what the learning rate does then. The virtual workers stay as many."""
+
+    range: CountRange = Field(
+        description="The smallest and largest global batch (samples of all virtual workers).", examples=[[64, 1024]]
+    )
+    change: Literal["epochs", "start"] = Field(
+        default="epochs",
+        description="`epochs`: the batch may change at the end of each epoch; `start`: it is chosen when the job first "
+        "starts, and stays.",
+        examples=["epochs"],
+    )
+    learning_rate: Literal["linear", "square_root", "keep"] = Field(
+        description="What multiplies the learning rate when the batch is n times the job's own, virtual_workers x "
+        "batch_size: n, its square root, or 1. The schedule counts steps of the job's own batch.",
+        examples=["square_root"],
+    )
+    growth: Annotated[float, Strict(), Field(ge=1.25, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="By how many times, up or down, the batch changes at the end of one epoch at most, from the job's "
+        "own batch on; the next epochs bring the rest. null: any change is made at once.",
+        examples=[2],
+    )
+    warm_up: NotNegative = Field(
+        default=0.0,
+        description="Epochs in which the learning rate comes to its new value, along a line, after each change.",
+        examples=[1],
+    )
+
+    @model_validator(mode="after")
+    def _grows_while_it_trains(self) -> ChangingBatch:
+        if self.growth is not None and self.change == "start":
+            rule = "growth bounds what changes at the end of an epoch, and with change: start nothing does"
+            raise refusal(rule, "take growth away, or set change to epochs")
+        return self
+
+
+LARGEST = "largest"
+_MOST = "most"
+_STAND_IN = 32  # the default of `batch_size`
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """A request for the largest batch that fits (FLEET, MLSys'20, section 6.1).
+
+    Attributes:
+        most: samples of a virtual worker that are never exceeded; None: only the devices, the data and the rings limit.
+    """
+
+    most: int | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> LargestBatch | None:
+        """Read a `batch_size`; None if it is a number."""
+        if value == LARGEST:
+            return cls()
+        if isinstance(value, Mapping) and set(value) == {_MOST}:
+            most = value[_MOST]
+            return cls(most) if type(most) is int and 1 <= most <= LARGEST_COUNT else None
+        return None
+
+    @property
+    def stand_in(self) -> int:
+        """A batch size until one is chosen."""
+        return _STAND_IN if self.most is None else min(_STAND_IN, self.most)
+
+    @property
+    def written(self) -> str | dict[str, int]:
+        """Return the request as a spec writes it."""
+        return LARGEST if self.most is None else {_MOST: self.most}
+
+
+def _number(value: Any) -> Any:
+    """Refuse what is neither a number nor a request."""
+    if isinstance(value, str | Mapping):
+        rule = "must be a whole number, largest, or {most: N} with a whole number of 1 or more"
+        raise refusal(rule, "write samples of one virtual worker, `largest`, or {most: 4096}")
+    return value
+
+
+SizeOrLargest = Annotated[
+    Count,
+    BeforeValidator(_number),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": LARGEST_COUNT},
+                {"const": LARGEST, "type": "string"},
+                {"const": "{most: N}"},
+            ]
+        }
+    ),
+]
+"""A job keeps its request until a number is chosen; see `Job.largest_batch`."""
+
+
+STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
 OWN_SAMPLES = ("subset", "folds", "fold", "bag")
 
 
@@ -250,12 +404,11 @@ class Job(Section):
         if not isinstance(values, Mapping):
             return handler(values)
         auto, largest = values.get("virtual_workers") == AUTO, LargestBatch.of(values.get("batch_size"))
-        refuse_together(values, auto, largest is not None)
+        _refuse_two_choices(values, auto, largest is not None)
         least = values.get("minimum_devices")
         workers = max(1, least) if type(least) is int else 1
-        stand_ins = ({"virtual_workers": workers} if auto else {}) | (
-            {"batch_size": largest.stand_in} if largest else {}
-        )
+        stand_ins = {"virtual_workers": workers} if auto else {}
+        stand_ins |= {"batch_size": largest.stand_in} if largest else {}
         job = handler({**values, **stand_ins})
         if stand_ins:
             job._auto, job._largest = auto, largest
@@ -306,90 +459,90 @@ class Job(Section):
         """Samples of all virtual workers in a step."""
         return self.virtual_workers * self.batch_size
 
-    @model_validator(mode="after")
-    def _complete(self) -> Job:
-        for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
-            raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
-        return self
-
-    @model_validator(mode="after")
-    def _clipped_once(self) -> Job:
-        if self.clip_norm is not None and self.clip_value is not None:
-            raise PydanticCustomError(
-                "clipped_twice",
-                "clip_norm and clip_value exclude each other",
-                {"mend": "take one of them away, or clip in a task's before_step(model)"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _warms_up_in_units(self) -> Job:
-        check_unit(self.schedule, self.warm_up)
-        return self
-
-    @model_validator(mode="after")
-    def _drops_fixed_batches(self) -> Job:
-        if self.drop_last and self.batch is not None:
-            raise PydanticCustomError(
-                "drops_changing_batches",
-                "drop_last and a batch that changes exclude each other: what is left out would change, too",
-                {"mend": "take one of them away"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_of_the_folds(self) -> Job:
-        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
-            mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
-            raise PydanticCustomError(
-                "no_such_fold",
-                "there is no fold {fold}: folds is {folds}, and they are counted from 0",
-                {"fold": self.fold, "folds": "null" if self.folds is None else self.folds, "mend": mend},
-            )
-        return self
-
     @property
     def batches(self) -> tuple[int, int] | None:
         """The smallest and largest global batch that a policy may choose; None: the batch is fixed."""
         return self.batch_range if self.batch is None else self.batch.range
 
     @model_validator(mode="after")
-    def _batch_in_range(self) -> Job:
+    def _keys_fit(self) -> Job:
+        for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
+            raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
+        if self.clip_norm is not None and self.clip_value is not None:
+            rule = "clip_norm and clip_value exclude each other"
+            raise refusal(rule, "take one of them away, or clip in a task's before_step(model)")
+        check_unit(self.schedule, self.warm_up)
+        if self.drop_last and self.batch is not None:
+            rule = "drop_last and a batch that changes exclude each other: what is left out would change, too"
+            raise refusal(rule, "take one of them away")
+        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
+            folds = "null" if self.folds is None else self.folds
+            mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
+            raise refusal(f"there is no fold {self.fold}: folds is {folds}, and they are counted from 0", mend)
+        self._check_batches()
+        self._check_devices()
+        return self
+
+    def _check_batches(self) -> None:
         name = "batch_range" if self.batch is None else "batch.range"
         if self.batches and not self.batches[0] <= self.global_batch <= self.batches[1]:
-            raise PydanticCustomError(
-                "batch_out_of_range",
-                "{name} must hold virtual_workers x batch_size = {batch}",
-                {"name": name, "batch": self.global_batch, "mend": f"widen {name} or change batch_size"},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _minimum_can_be_used(self) -> Job:
-        if self.minimum_devices > self.virtual_workers:
-            raise PydanticCustomError(
-                "minimum_above_workers",
-                "minimum_devices is {least}, more than the {most} of virtual_workers, each of which has one at most",
-                {
-                    "least": self.minimum_devices,
-                    "most": self.virtual_workers,
-                    "mend": f"set minimum_devices to at most {self.virtual_workers}",
-                },
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _service_can_be_used(self) -> Job:
-        if self.service_level is not None:
-            self.service_level.check(self.virtual_workers, self.guaranteed)
-        return self
-
-    @model_validator(mode="after")
-    def _one_range(self) -> Job:
+            rule = f"{name} must hold virtual_workers x batch_size = {self.global_batch}"
+            raise refusal(rule, f"widen {name} or change batch_size")
         if self.batch is not None and self.batch_range is not None:
-            raise PydanticCustomError(
-                "two_ranges",
-                "batch and batch_range exclude each other",
-                {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
-            )
-        return self
+            mend = "take batch_range away; `batch` with change: start and learning_rate: keep is the same"
+            raise refusal("batch and batch_range exclude each other", mend)
+
+    def _check_devices(self) -> None:
+        least, most, promise = self.minimum_devices, self.virtual_workers, self.service_level
+        of_workers = f"more than the {most} of virtual_workers, each of which has one at most"
+        if least > most:
+            raise refusal(f"minimum_devices is {least}, {of_workers}", f"set minimum_devices to at most {most}")
+        if promise is not None and promise.devices > most:
+            rule = f"service_level promises {promise.devices:g} devices, {of_workers}"
+            raise refusal(rule, f"set service_level.devices to at most {most}")
+        if promise is not None and self.guaranteed:
+            rule = "a guaranteed job has all its devices at once, so a service_level promises it nothing more"
+            raise refusal(rule, "take one of the two away")
+
+
+def _refuse_two_choices(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
+    """Refuse a job whose batch more than one thing would choose."""
+    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
+        key, word = ("virtual_workers", "auto") if auto else ("batch_size", "largest")
+        rule = f"{key}: {word} and a batch that the policy chooses exclude each other"
+        raise refusal(rule, f"give {key} a number; `fleet plan` without the range says which would do")
+    if auto and largest:
+        rule = "virtual_workers: auto and batch_size: largest exclude each other"
+        raise refusal(rule, "give one of them a number: how many workers are enough depends on the batch")
+
+
+NEEDED_WITH_MODEL = ("data", "optimizer")
+NOT_WITH_TASK = ("model", "memory_format", "optimizer", "schedule", "warm_up", "loss", "metrics", *STEP_OPTIONS)
+
+
+def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
+    if job.get("model") is None and job.get("task") is None:
+        yield "model", "a job needs a model or a task", "add `model: module:Name`"
+    if job.get("task") is not None:
+        for key in NOT_WITH_TASK:
+            if job.get(key) and not (key == "metrics" and declare_alone(job[key])):
+                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
+        return
+    for key in NEEDED_WITH_MODEL:
+        if job.get(key) is None:
+            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"
+
+
+def data_key(job: Job) -> str:
+    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
+    if job.data is not None:
+        return job.data
+    assert job.task is not None
+    text = json.dumps(job.task.model_dump(mode="json"), sort_keys=True)
+    return f"{job.task.name}#{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def is_own(key: str) -> bool:
+    """Whether a data set is a task's own, of which the spec's `data` says nothing."""
+    return "#" in key

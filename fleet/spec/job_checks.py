@@ -1,28 +1,33 @@
-"""What of a job can be known only by importing and building: its model, optimizer, schedule, loss, metrics."""
+"""Checks of a job that take imports and a model: its optimizer, schedule, loss, metrics and task."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import nn, optim
 
-from fleet.spec.built_optimizer import built_optimizer
-from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
-from fleet.spec.losses import loss_arguments
 from fleet.spec.metrics import NamedMetric, named_metric
-from fleet.spec.optimizer import Optimizer
-from fleet.spec.optimizer_checks import argument_faults, building_faults, group_faults
-from fleet.spec.problem import Path, nearest
-from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.named_parts import (
+    OTHERS,
+    Makers,
+    built_optimizer,
+    loss_arguments,
+    named_loss,
+    named_optimizer,
+    schedule_of,
+    shown_names,
+)
+from fleet.spec.optimizer import Optimizer, patterns, unmatched
+from fleet.spec.problem import KeyPath, nearest
+from fleet.spec.references import Misfit, ReferenceProblem, misfits, refused, resolve
 from fleet.spec.run_length import Length, with_run
-from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.spared_compiler import spare_compiler
@@ -36,9 +41,94 @@ from trainers.task.without_memory import without_memory
 class Fault:
     """A misfit, where in the job it is, and what stands there."""
 
-    path: Path
+    path: KeyPath
     value: Any
     misfit: Misfit
+
+
+def argument_faults(asked: Optimizer, makers: Makers) -> Iterator[Fault]:
+    """The arguments that do not suit the optimizers' signatures."""
+    places: list[tuple[KeyPath, str | None, Mapping[str, Any]]] = [(("optimizer",), asked.name, asked.arguments)]
+    places += [(("optimizer", "groups", n), each.name, each.arguments) for n, each in enumerate(asked.groups)]
+    for path, name, arguments in places:
+        if name is None:
+            continue
+        by_weights = {key: value for key, value in arguments.items() if isinstance(value, Mapping)}
+        for key, value in by_weights.items():
+            yield Fault(path + ("arguments", key), value, _of_all(name, key, value))
+        plain = {key: value for key, value in arguments.items() if key not in by_weights}
+        for misfit in misfits(makers[name], name, plain, 1):
+            at, value = misfit.place(plain)
+            yield Fault(path + at, value, misfit)
+
+
+def _of_all(name: str, key: str, value: Mapping[str, Any]) -> Misfit:
+    groups = ", ".join(f'{{match: ["*{part}"], {key}: {one}}}' for part, one in value.items())
+    rule = f"an argument of {name} holds for all parameters, and here stands one for each of {', '.join(value)}"
+    return Misfit(key, rule, mend=f"take it away, and add groups: [{groups}] beside the arguments")
+
+
+def group_faults(asked: Optimizer, names: Sequence[str]) -> Iterator[Fault]:
+    """The patterns that are no parameter's, and the parameters that no optimizer has."""
+    for number, pattern in unmatched(asked, names):
+        ends = {name.rpartition(".")[2]: f"*.{name.rpartition('.')[2]}" for name in names}
+        close = nearest(pattern, names) or ends.get(nearest(pattern.strip("*."), ends) or "")
+        mend = f"the network has {shown_names(names)}"
+        path: KeyPath = ("optimizer", "groups", number, "match")
+        rule = f"no parameter of the network has a name like {pattern!r}"
+        yield Fault(path, pattern, Misfit(None, rule, close, mend))
+    rest = asked.members(names)[-1]
+    if rest and asked.name is None:
+        rule = f"no group has {shown_names(rest)}, which nothing would train"
+        matched = [list(group.match) for group in asked.groups]
+        yield Fault(("optimizer", "groups"), matched, Misfit(None, rule, mend=OTHERS))
+
+
+def building_faults(asked: Optimizer, makers: Makers, named: Sequence[tuple[str, nn.Parameter]]) -> Iterator[Fault]:
+    """What building it raises, and options that no optimizer has."""
+    try:
+        made = built_optimizer(asked, makers, named)
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        yield Fault(("optimizer", "arguments"), dict(asked.arguments), _refused(asked, makers, named, error))
+        return
+    if not isinstance(made, optim.Optimizer):
+        rule = f"{asked.name} gives a {type(made).__name__}, not a torch.optim.Optimizer"
+        yield Fault(("optimizer", "name"), asked.name, Misfit(None, rule, mend="name a class of Optimizer"))
+        return
+    for number, group in enumerate(asked.groups):
+        name = group.name or asked.name
+        assert name is not None
+        known = sorted(_defaults(makers[name], named))
+        for key, value in group.options.items():
+            if known and key not in known:
+                rule = f"{name} has no option {key!r}; it has {', '.join(known)}"
+                close = nearest(key, known)
+                path: KeyPath = ("optimizer", "groups", number, key)
+                mend = f"rename it to {close}" if close else "take it away"
+                yield Fault(path, value, Misfit(None, rule, close, mend))
+
+
+def _defaults(maker: Any, named: Sequence[tuple[str, nn.Parameter]]) -> Mapping[str, Any]:
+    """What an optimizer's groups may say, as far as it can be made without arguments."""
+    for parameter in ([one] for _, one in named):
+        try:
+            return dict(maker(parameter).defaults)
+        except Exception:  # it needs arguments, or other parameters
+            continue
+    return {}
+
+
+def _refused(
+    asked: Optimizer, makers: Makers, named: Sequence[tuple[str, nn.Parameter]], error: BaseException
+) -> Misfit:
+    name = asked.name or ", ".join(asked.names)
+    flat = [key for key, parameter in named if parameter.dim() != 2]
+    if "only supports 2D" in str(error) and flat:
+        matched = ", ".join(f'"{pattern}"' for pattern in patterns(flat, [key for key, _ in named]))
+        rule = f"Muon takes weights of two dimensions alone, and not {shown_names(flat)}"
+        mend = f'write optimizer: {{groups: [{{match: [{matched}], name: AdamW}}, {{match: ["*"], name: Muon}}]}}'
+        return Misfit(None, rule, mend=mend)
+    return refused(makers[asked.name or asked.names[0]], name, error)
 
 
 @dataclass
@@ -47,7 +137,7 @@ class Inspection:
 
     faults: list[Fault] = field(default_factory=list)
 
-    def note(self, path: Path, value: Any, rule: str, suggestion: str | None = None, mend: str = "") -> None:
+    def note(self, path: KeyPath, value: Any, rule: str, suggestion: str | None = None, mend: str = "") -> None:
         """Keep a fault that is not one of arguments."""
         self.faults.append(Fault(path, value, Misfit(None, rule, suggestion, mend)))
 
@@ -115,7 +205,7 @@ class Inspection:
         if has_model:
             faults += group_faults(asked, [name for name, _ in named])
             faults += [] if faults else building_faults(asked, makers, named)
-        self.faults += [Fault(*fault) for fault in faults]
+        self.faults += faults
         return None if faults or not has_model else built_optimizer(asked, makers, named)
 
     def task(self, named: Named, needs_data: bool) -> None:
@@ -157,7 +247,7 @@ class Inspection:
         rules_of(task, model)
         return model
 
-    def modules(self, path: Path, value: str, model: nn.Module) -> None:
+    def modules(self, path: KeyPath, value: str, model: nn.Module) -> None:
         """Look for modules that cannot be trained."""
         for unfit in unfit_modules(model):
             self.note(path, value, unfit.rule, mend=unfit.mend[0].lower() + unfit.mend[1:])
@@ -176,7 +266,7 @@ class Inspection:
             return None
         return self.called(key, named, lambda: found(*first, **named.arguments), found, kind)
 
-    def found(self, path: Path, name: str, look_up: Callable[[str], Any]) -> Any:
+    def found(self, path: KeyPath, name: str, look_up: Callable[[str], Any]) -> Any:
         """What the name stands for, or None."""
         try:
             return look_up(name)
@@ -192,9 +282,8 @@ class Inspection:
             return False
         wrong = list(misfits(found, named.name, named.arguments, positional))
         for misfit in wrong:
-            at: Path = (key, "arguments", misfit.argument) if misfit.argument else (key, "arguments")
-            value = named.arguments[misfit.argument] if misfit.argument else dict(named.arguments)
-            self.faults.append(Fault(at, value, misfit))
+            at, value = misfit.place(named.arguments)
+            self.faults.append(Fault((key, *at), value, misfit))
         return not wrong
 
     def called(self, key: str, named: Named, call: Callable[[], Any], found: Any, kind: type) -> Any:

@@ -1,26 +1,31 @@
-"""Metrics by name, and whether more or less of each is better."""
+"""Metrics by name, and whether more or less of each is better: as somebody declares it, never by its name.
+
+A metric declares it (classes of torchmetrics, attributes `better`), or an entry of `metrics`, or a task class. What is
+called as a built-in metric has the direction of that one, unless it declares another.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from fleet.spec.problem import nearest
 from fleet.spec.references import ReferenceProblem, resolve
-from fleet.spec.values import METRIC_NAME, METRIC_SAID, Arguments, Section, Text
+from fleet.spec.values import METRIC_NAME, METRIC_SAID, Arguments, Section, Text, refusal
 
 if TYPE_CHECKING:
     from trainers.task.metrics import Given, Metric
     from trainers.task.readings import Form
+
 
 Direction = Literal["higher", "lower"]
 LOSSES: Mapping[str, Direction] = MappingProxyType({"loss": "lower", "test_loss": "lower", "validation_loss": "lower"})
@@ -100,11 +105,8 @@ class NamedMetric(Section):
     def _says_no_other_direction(self) -> NamedMetric:
         own = BUILT_IN.get(self.reference)
         if own is not None and self.better not in (None, own.better):
-            raise PydanticCustomError(
-                "other_direction",
-                "{better} is said to be better of {name}, and {own} is",
-                {"better": self.better, "name": self.reference, "own": own.better, "mend": "take better away"},
-            )
+            rule = f"{self.better} is said to be better of {self.reference}, and {own.better} is"
+            raise refusal(rule, "take better away")
         return self
 
     @property
@@ -141,9 +143,8 @@ def _named_apart(entries: tuple[str | NamedMetric, ...]) -> tuple[str | NamedMet
     names = [metric_name(entry) for entry in entries]
     wrong = next((name for name in names if names.count(name) > 1 or name in COLUMNS), None)
     if wrong is not None:
-        context = {"name": wrong, "mend": f"give it a name of its own: {{name: my_{wrong}, of: ...}}"}
-        rule = "results have a {name} already" if wrong in COLUMNS else "two metrics are called {name}"
-        raise PydanticCustomError("metric_name", rule, context)  # type: ignore[arg-type]
+        rule = f"results have a {wrong} already" if wrong in COLUMNS else f"two metrics are called {wrong}"
+        raise refusal(rule, f"give it a name of its own: {{name: my_{wrong}, of: ...}}")
     return entries
 
 
@@ -310,3 +311,46 @@ def _of_class(found: type, said: NamedMetric, form: Form, better: Direction | No
     if not {"num_classes", "num_labels", "task"} & takes.keys():  # nothing of it is found in batches
         metric.make()
     return metric
+
+
+def declared(task: str | None, entries: Iterable[str | NamedMetric]) -> dict[str, Direction]:
+    """Metric -> its direction, of all metrics of which it is declared.
+
+    Args:
+        task: module:Name of the job's task class, if it has one.
+        entries: of the job's `metrics`.
+    """
+    own = {name: metric.better for name, metric in BUILT_IN.items()}
+    return {**LOSSES, **own, **declared_alone(task, entries)}
+
+
+def declared_alone(task: str | None, entries: Iterable[str | NamedMetric]) -> dict[str, Direction]:
+    """The same, without what names of built-in metrics and losses say."""
+    told = {metric_name(entry): direction_of(entry) for entry in entries}
+    known = {name: better for name, better in told.items() if better is not None}
+    return {**({} if task is None else _of_task(task)), **known}
+
+
+def declared_of(job: Mapping[str, Any]) -> dict[str, Direction]:
+    """The same, of the keys of a job as they are written."""
+    task, entries = job.get("task"), []
+    for entry in job.get("metrics") or ():
+        with suppress(ValidationError):
+            entries.append(entry if isinstance(entry, str) else NamedMetric.model_validate(entry))
+    return declared(task.get("name") if isinstance(task, Mapping) else task, entries)
+
+
+def _of_task(name: str) -> dict[str, Direction]:
+    """What a task class declares of its metrics, and the accuracy of one that says nothing of metrics."""
+    from trainers.task.metrics import direction_of as of_object
+
+    found: dict[str, Direction] = {}
+    task: Any = None
+    with suppress(ReferenceProblem):
+        task = resolve(name)
+    metrics, said = getattr(task, "metrics", None), getattr(task, "better", None)
+    if isinstance(metrics, Mapping):
+        found |= {key: better for key, metric in metrics.items() if (better := of_object(metric)) is not None}
+    if isinstance(said, Mapping):
+        found |= {str(key): better for key, better in said.items() if better in ("higher", "lower")}
+    return found

@@ -1,10 +1,10 @@
-"""An optimizer of the spec, with groups of parameters that have options, or an optimizer, of their own."""
+"""The optimizer of a job, with groups of parameters, and its learning-rate schedule and warm-up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -12,12 +12,12 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
+    Strict,
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Arguments, Named, Section, Text
+from fleet.spec.values import Arguments, Count, Named, Positive, Section, Text, refusal
 
 Patterns = Annotated[
     tuple[Text, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
@@ -62,11 +62,8 @@ class ParameterGroup(Section):
     @model_validator(mode="after")
     def _arguments_of_its_own(self) -> ParameterGroup:
         if self.arguments and self.name is None:
-            raise PydanticCustomError(
-                "arguments_of_none",
-                "arguments go with a name, and this group has none",
-                {"mend": "write the options beside match, such as weight_decay: 0, or add a name"},
-            )
+            rule = "arguments go with a name, and this group has none"
+            raise refusal(rule, "write the options beside match, such as weight_decay: 0, or add a name")
         return self
 
 
@@ -102,17 +99,10 @@ class Optimizer(Named):
     @model_validator(mode="after")
     def _has_names(self) -> Optimizer:
         if self.name is None and (not self.groups or any(group.name is None for group in self.groups)):
-            raise PydanticCustomError(
-                "optimizer_without_name",
-                "required key name is missing",
-                {"mend": "add `name: AdamW`, or give each of its groups one"},
-            )
+            raise refusal("required key name is missing", "add `name: AdamW`, or give each of its groups one")
         if self.name is None and self.arguments:
-            raise PydanticCustomError(
-                "arguments_without_name",
-                "arguments go with a name, and this optimizer has none",
-                {"mend": "write them into the groups, which have names"},
-            )
+            rule = "arguments go with a name, and this optimizer has none"
+            raise refusal(rule, "write them into the groups, which have names")
         return self
 
     @property
@@ -153,3 +143,52 @@ def patterns(members: Sequence[str], names: Sequence[str]) -> list[str]:
         fits = (each for each in wider if not any(fnmatchcase(other, each) for other in others))
         found.append(next(fits, name))
     return found
+
+
+class Schedule(Named):
+    """How the learning rate changes: a class that torch has, or one's own, built with (optimizer, **arguments)."""
+
+    each: Literal["step", "epoch"] = Field(
+        default="step",
+        description="`step`: the schedule is stepped once a step, and its arguments count steps; `epoch`: once an "
+        "epoch, and they count epochs. `run` in the arguments stands for the length of the run in that unit, from the "
+        "end of `warm_up` on.",
+        examples=["epoch"],
+    )
+
+
+class WarmUp(Section):
+    """A learning rate that rises along a line before the schedule begins; give one of the three lengths.
+
+    As torch's SequentialLR of a LinearLR and the schedule; without a schedule the rate stays as it is then.
+    """
+
+    epochs: Positive | None = Field(
+        default=None, description="Epochs; with a schedule that counts epochs, whole ones.", examples=[1]
+    )
+    steps: Count | None = Field(
+        default=None, description="Steps; not with a schedule that counts epochs.", examples=[500]
+    )
+    fraction: Annotated[float, Strict(), Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
+        default=None, description="A part of the run.", examples=[0.05]
+    )
+    start_factor: Annotated[float, Strict(), Field(gt=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.01, description="What multiplies the learning rate at the first step.", examples=[0.1]
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> WarmUp:
+        given = [key for key in ("epochs", "steps", "fraction") if getattr(self, key) is not None]
+        if len(given) != 1:
+            rule = f"warm_up has {len(given)} of epochs, steps and fraction, and must have one"
+            raise refusal(rule, "write one of them, such as warm_up: {epochs: 1}")
+        return self
+
+
+def check_unit(schedule: Schedule | None, warm_up: WarmUp | None) -> None:
+    """Raise PydanticCustomError if a warm-up has a length that a schedule by epochs cannot count."""
+    if schedule is None or schedule.each == "step" or warm_up is None:
+        return
+    if warm_up.steps is not None or (warm_up.epochs is not None and warm_up.epochs % 1):
+        rule = "the schedule counts epochs, and the warm_up before it is no number of whole epochs"
+        raise refusal(rule, "give warm_up whole epochs, or let the schedule count steps: each: step")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.scheduling.model.nearest import nearest as nearest  # what a spec could have meant
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 class Absent(enum.Enum):
@@ -106,7 +106,7 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(unique.values(), key=lambda problem: problem.line or 0))
 
 
-def written(path: Path) -> str:
+def written(path: KeyPath) -> str:
     """A path as people write it: ``("jobs", 2, "optimizer")`` is ``jobs[2].optimizer``."""
     text = ""
     for part in path:

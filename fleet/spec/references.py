@@ -1,19 +1,23 @@
-"""``module:Name`` -> the object, with an error that says what to write instead."""
+"""``module:Name`` -> the object, and whether arguments fit it; errors say what to write instead."""
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import pkgutil
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from fleet.spec.problem import nearest
+from fleet.spec.problem import KeyPath, listed, nearest
 from preprocess.files.modules import HiddenModule, import_named, importable, importable_folders
 
 __all__ = ["ReferenceProblem", "first_line", "importable", "resolve"]
+
 
 _IMPORTING = (__file__, import_named.__code__.co_filename)
 
@@ -63,7 +67,7 @@ def _no_attribute(holder: str, part: str, found: Any, prefix: str) -> ReferenceP
 
 
 def _import(name: str, path: str) -> ModuleType:
-    from preprocess.samples.names import ENDS_THE_PROCESS, same_folder  # here: who names nothing loads no data path
+    from preprocess.samples.errors import ENDS_THE_PROCESS, same_folder  # here: who names nothing loads no data path
 
     try:
         with same_folder():
@@ -109,3 +113,70 @@ def _place(error: BaseException) -> str:
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     own = [frame for frame in own if not frame.filename.startswith(libraries)] or own
     return f" ({pathlib.Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """One way in which arguments do not fit: the argument (None: all of them), the rule, the nearest name, the mend."""
+
+    argument: str | None
+    rule: str
+    suggestion: str | None = None
+    mend: str = ""
+
+    def place(self, arguments: Mapping[str, Any]) -> tuple[KeyPath, Any]:
+        """Return where it stands below what is called, and the value there."""
+        if self.argument is None:
+            return ("arguments",), dict(arguments)
+        return ("arguments", self.argument), arguments[self.argument]
+
+
+def misfits(
+    function: Callable[..., Any], name: str, arguments: Mapping[str, Any], positional: int = 0
+) -> Iterator[Misfit]:
+    """What in ``arguments`` the signature does not accept.
+
+    Args:
+        function: what will be called.
+        name: how the messages call it.
+        arguments: its keyword arguments.
+        positional: how many further arguments it will get by position.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return
+    kinds = inspect.Parameter
+    open_ended = any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters)
+    named = [p for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)][positional:]
+    named += [p for p in parameters if p.kind is kinds.KEYWORD_ONLY]
+    known = [parameter.name for parameter in named]
+    meant = set()
+    for key in arguments:
+        if key not in known and not open_ended:
+            takes = f"it takes {listed(known)}" if known else "it takes none"
+            close = nearest(key, known)
+            meant.add(close)
+            mend = f"rename it to {close}" if close else "take it away"
+            yield Misfit(key, f"{name} has no argument {key!r}; {takes}", close, mend)
+    for parameter in named:
+        if parameter.default is kinds.empty and parameter.name not in {*arguments, *meant}:
+            mend = f"add `{parameter.name}: ...` to its arguments; its signature is {signature_of(function, name)}"
+            yield Misfit(None, f"{name} needs the argument {parameter.name!r}", parameter.name, mend)
+
+
+def refused(function: Callable[..., Any], name: str, error: BaseException) -> Misfit:
+    """What a call raised, with the signature."""
+    mend = f"change its arguments; its signature is {signature_of(function, name)}"
+    return Misfit(None, f"{name} raised {type(error).__name__}: {first_line(error)}", mend=mend)
+
+
+def signature_of(function: Callable[..., Any], name: str, limit: int = 200) -> str:
+    """``name(parameter, parameter=default)``, without annotations."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return f"{name}(...)"
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    text = name.rpartition(":")[2] + str(inspect.Signature(plain))
+    return text if len(text) <= limit else text[: limit - 4] + "...)"

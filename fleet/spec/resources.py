@@ -1,15 +1,46 @@
-"""What a run may use of the machine."""
+"""What a run may use of the machine, and prices of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, Strict, StrictBool, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StrictBool, field_validator, model_validator
 
-from fleet.spec.prices import PriceCourse
-from fleet.spec.values import MOST_RANKS, Count, Device, Name, NotNegative, Positive, Ranks, Section, Text, numbers_of
+from fleet.spec.values import (
+    MOST_RANKS,
+    Count,
+    Device,
+    Name,
+    NotNegative,
+    Positive,
+    Ranks,
+    Section,
+    Text,
+    numbers_of,
+    refusal,
+)
+
+ANY = "any"
+"""Stands for each kind of device that nobody names."""
+
+
+def _course(value: Any) -> Any:
+    """A number stands for a price that never changes."""
+    return [[0.0, value]] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _ascending(course: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    seconds = [second for second, _ in course]
+    if not seconds or seconds[0] != 0 or any(b <= a for a, b in zip(seconds, seconds[1:])):
+        rule = f"tells prices from {seconds} s on; it must begin at 0, and ascend"
+        raise refusal(rule, "write [[0, 3.0], [3600, 1.5]], or a number if the price never changes")
+    return course
+
+
+PriceCourse = Annotated[
+    tuple[tuple[NotNegative, NotNegative], ...], AfterValidator(_ascending), BeforeValidator(_course)
+]
 
 
 class Store(Section):
@@ -137,24 +168,14 @@ class Resources(Section):
         for kind, devices in self.kinds.items():
             for device in devices:
                 if device in held:
-                    raise PydanticCustomError(
-                        "two_kinds",
-                        "kinds has device {device} twice, as {one} and as {other}",
-                        {"device": device, "one": held[device], "other": kind, "mend": "name each device once"},
-                    )
+                    rule = f"kinds has device {device} twice, as {held[device]} and as {kind}"
+                    raise refusal(rule, "name each device once")
                 held[device] = kind
         return self
 
     @model_validator(mode="after")
     def _slots_fit(self) -> Resources:
         if self.slot_samples > self.ring_samples:
-            raise PydanticCustomError(
-                "slot_too_large",
-                "slot_samples is {slot}, more than the {ring} of ring_samples",
-                {
-                    "slot": self.slot_samples,
-                    "ring": self.ring_samples,
-                    "mend": f"set slot_samples to at most {self.ring_samples}",
-                },
-            )
+            rule = f"slot_samples is {self.slot_samples}, more than the {self.ring_samples} of ring_samples"
+            raise refusal(rule, f"set slot_samples to at most {self.ring_samples}")
         return self

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.spec.dropping import drops_last
 from fleet.spec.job import Job
-from fleet.spec.schedules import Schedule, WarmUp
+from fleet.spec.optimizer import Schedule, WarmUp
+from fleet.spec.references import ReferenceProblem, resolve
 
 RUN = "run"
 """What stands in a schedule's arguments for the length of the run."""
@@ -114,7 +114,7 @@ def too_short(job: Job, length: Length) -> Iterator[tuple[tuple[str, ...], Any, 
         yield ("schedule", "arguments", key), job.schedule.arguments[key], rule, mend
 
 
-def misfits(job: Job, length: Length) -> Iterator[str]:
+def length_misfits(job: Job, length: Length) -> Iterator[str]:
     """Sentences on a schedule, or a warm-up, whose length is not the run's."""
     if not length.is_known:
         return
@@ -181,3 +181,13 @@ def _gone_after(schedule: Schedule) -> int | None:
     if type(every) is not int or not isinstance(gamma, (int, float)) or not 0 < gamma < 1:
         return None
     return every * math.ceil(math.log(_GONE) / math.log(gamma))
+
+
+def drops_last(job: Job) -> bool:
+    """Whether each virtual worker does, where that batch has fewer samples: as the job says, else its task class."""
+    if job.drop_last is not None or job.task is None or job.batch is not None:
+        return bool(job.drop_last)
+    try:
+        return getattr(resolve(job.task.name), "drop_last", False) is True
+    except ReferenceProblem:  # told where the spec is checked
+        return False

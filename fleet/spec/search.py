@@ -1,23 +1,209 @@
-"""The section of a spec that searches for good networks."""
+"""The section of a spec that searches for good networks: metrics, sampler, stopping rule and bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, JsonValue, Strict, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    Strict,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
 
-from fleet.spec.changeable_keys import OPTIMIZER, can_change
-from fleet.spec.conditions import Enumerated, checked, combinations
-from fleet.spec.corners import conditional
-from fleet.spec.declared import declared_of
-from fleet.spec.distributions import Distribution
-from fleet.spec.problem import Problem, SpecError
-from fleet.spec.search_metrics import Metrics, Modes, check_several, several
-from fleet.spec.share_ahead import Share
-from fleet.spec.stopping import Stopping, known_name
-from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text
+from fleet.spec.distributions import Distribution, Enumerated, checked, combinations, conditional
+from fleet.spec.metrics import declared_of
+from fleet.spec.problem import Problem, SpecError, nearest
+from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, refusal, written_alone
+
+Direction = Literal["min", "max"]
+WEIGHS_ONE = ("tpe", "gp", "cmaes")
+"""Samplers that learn from one metric."""
+_MODES = ("min", "max")
+
+
+def _metric(value: Any) -> Any:
+    names = value if isinstance(value, (list, tuple)) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise refusal("is the name of a metric, or a list of such names", "write `accuracy`, for one")
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise refusal(f"{twice} stands there twice", "name it once")
+    return value
+
+
+def _mode(value: Any) -> Any:
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        if one is not None and one not in _MODES:
+            meant = nearest(one, _MODES) if isinstance(one, str) else None
+            raise refusal("is min or max, or a list of these", "write one of these, or one for each metric", meant)
+    return value
+
+
+Metrics = Annotated[Text | tuple[Text, ...], BeforeValidator(_metric)]
+Modes = Annotated[Direction | tuple[Direction, ...] | None, BeforeValidator(_mode)]
+
+
+def several(metric: Metrics) -> tuple[str, ...]:
+    """The metrics, the first of which decides."""
+    return (metric,) if isinstance(metric, str) else tuple(metric)
+
+
+def check_several(metric: Metrics, mode: Modes, sampler: str) -> None:
+    """Check that a search can go by its metrics.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    count = len(several(metric))
+    told = 1 if isinstance(mode, str) else count if mode is None else len(mode)
+    if told != count:
+        rule = f"mode says a direction for {told} of {count} metrics"
+        raise refusal(rule, "give each its own, as [max, min], or take mode away")
+    if count > 1 and sampler in WEIGHS_ONE:
+        rule = f"{sampler} learns from one metric, and the search has {count}"
+        raise refusal(rule, "take nsga2, or name one metric", "nsga2")
+
+
+USUAL_SHARE = 0.03
+Share = StrictBool | Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def share_of(ahead: bool | float) -> float:
+    """How many epochs may be trained for nothing, as a part of those that the search wants; 0: nothing is ahead."""
+    return (USUAL_SHARE if ahead else 0.0) if isinstance(ahead, bool) else ahead
+
+
+OPTIMIZER = "optimizer.arguments."
+"""How their paths begin."""
+_FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiable", "maximize")
+
+
+def can_change(path: str) -> bool:
+    """Whether the key at this path can change while its job trains."""
+    name = path.removeprefix(OPTIMIZER)
+    return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
+
+
+_RULES = Literal["none", "halving", "hyperband", "median", "population"]
+_KEYS_OF_RULES = {
+    "none": (),
+    "halving": ("eta", "rungs", "confidence", "synchronous"),
+    "hyperband": ("eta", "rungs"),
+    "median": ("grace", "least"),
+    "population": ("interval", "quantile", "resample", "perturb", "synchronous"),
+}
+
+
+def known_name(value: Any, names: tuple[str, ...], what: str) -> Any:
+    """Let a name of `names` pass, and a `module:Name`; others are refused, with the nearest of `names`."""
+    if isinstance(value, str) and value not in names and ":" not in value:
+        rule = f"{value!r} is not a {what}; there are {', '.join(names)}"
+        raise refusal(rule, "write one of these", nearest(value, names))
+    return value
+
+
+def _rising(rungs: tuple[int, ...]) -> tuple[int, ...]:
+    if any(second <= first for first, second in zip(rungs, rungs[1:])):
+        raise refusal("rungs are numbers of epochs, each more than the one before", suggestion=str(sorted(set(rungs))))
+    return rungs
+
+
+Rule = Annotated[_RULES, BeforeValidator(lambda value: known_name(value, get_args(_RULES), "stopping rule"))]
+Eta = Annotated[int, Strict(), Field(ge=2, le=1000)]
+Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
+Confidence = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Factors = tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=1, lt=1000)]]
+Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
+
+
+class Stopping(Section):
+    """Which trials of a search train on, and which do not; ``name`` alone may be written for ``{name: name}``."""
+
+    name: Rule = Field(
+        description="`none`: each trial trains all epochs. `halving`: of those that are known at a rung one in `eta` "
+        "goes on (ASHA). `hyperband`: the same in several brackets, which begin at higher and higher rungs. `median`: "
+        "a trial stops at an epoch where its best value is worse than the median of the others' means until then. "
+        "`population`: after each `interval` the worst trials go on from the best ones' weights, with values near "
+        "theirs (PBT).",
+        examples=["halving"],
+    )
+    eta: Eta = Field(default=3, description="Of how many trials one goes on from a rung.", examples=[3])
+    rungs: Rungs | None = Field(
+        default=None,
+        description="The epochs after which trials are compared, the last of them the epochs of a whole trial; null: "
+        "1, `eta`, `eta` x `eta` and so on, up to the job's `stop.epochs`.",
+        examples=[[1, 3, 9]],
+    )
+    confidence: Confidence = Field(
+        default=0.99,
+        description="With `halving` of so many `trials`, and while there are new ones, a trial goes on from a rung "
+        "only if it is this likely to be among the best 1/`eta` of all that will come there. 0: if it is one of the "
+        "best of those that are known, as in ASHA. With `synchronous` all are known.",
+        examples=[0.0],
+    )
+    synchronous: StrictBool = Field(
+        default=False,
+        description="Whether all trials must be at a rung, or have trained an interval, before any goes on from it.",
+        examples=[True],
+    )
+    grace: Count = Field(default=1, description="With `median`, no trial stops before so many epochs.", examples=[2])
+    least: Count = Field(
+        default=5,
+        description="With `median`, a trial stops only where so many others are known at its epoch.",
+        examples=[5],
+    )
+    interval: Count = Field(
+        default=1, description="With `population`, epochs between two comparisons of a trial.", examples=[2]
+    )
+    quantile: Half = Field(
+        default=0.25,
+        description="With `population`, which part of the trials counts as the worst, and as the best.",
+        examples=[0.25],
+    )
+    resample: Probability = Field(
+        default=0.25,
+        description="With `population`, the probability with which a value is drawn anew; else it is perturbed.",
+        examples=[0.25],
+    )
+    perturb: Factors = Field(
+        default=(0.8, 1.25),
+        description="With `population`, the factors by which a number changes, down and up.",
+        examples=[[0.8, 1.25]],
+    )
+
+    _name_alone = model_validator(mode="before")(written_alone("name"))
+
+    @property
+    def is_confident(self) -> bool:
+        """Whether a trial goes on only if it is likely to be among the best of all."""
+        return self.name == "halving" and not self.synchronous and self.confidence > 0
+
+    @model_validator(mode="after")
+    def _own_keys(self) -> Stopping:
+        own = _KEYS_OF_RULES[self.name]
+        foreign = sorted(self.model_fields_set - {"name", *own})
+        changed = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
+        if changed:
+            has = ", ".join(own) or "no keys but its name"
+            raise refusal(f"{self.name} has no {changed[0]}; it has {has}", f"take {changed[0]} away")
+        return self
+
+    def levels(self, epochs: int) -> tuple[int, ...]:
+        """The rungs of trials that train at most so many epochs, the last of them all epochs."""
+        if self.rungs is not None:
+            return self.rungs
+        levels = [1]
+        while levels[-1] * self.eta < epochs:
+            levels.append(levels[-1] * self.eta)
+        return (*(level for level in levels if level < epochs), epochs)
+
 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
@@ -27,11 +213,8 @@ OPERATIONS = "operations"
 def _cost(value: Any) -> Any:
     named = isinstance(value, str) and (value == OPERATIONS or all(value.partition(":")))
     if not named and (type(value) is not int or value < 1):
-        raise PydanticCustomError(
-            "no_cost",
-            "is `operations`, a whole number of 1 or more, or `module:Name` of a function of a trial's values",
-            {"suggestion": OPERATIONS, "mend": "write one of these"},
-        )
+        rule = "is `operations`, a whole number of 1 or more, or `module:Name` of a function of a trial's values"
+        raise refusal(rule, "write one of these", OPERATIONS)
     return value
 
 
@@ -59,9 +242,7 @@ class Budget(Section):
     @model_validator(mode="after")
     def _of_something(self) -> Budget:
         if self.epochs is None and self.hours is None:
-            raise PydanticCustomError(
-                "empty_budget", "a budget of nothing", {"mend": "add `epochs: 300` or `hours: 4`, or take budget away"}
-            )
+            raise refusal("a budget of nothing", "add `epochs: 300` or `hours: 4`, or take budget away")
         return self
 
 
@@ -153,11 +334,10 @@ class SearchSpec(Section):
     def _same_epochs(cls, over: Mapping[str, Distribution]) -> Mapping[str, Distribution]:
         varied = next((path for path in over if path in ("stop", "stop.epochs")), None)
         if varied is not None:
-            raise PydanticCustomError(
-                "varied_epochs",
-                "{path} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer",
-                {"path": varied, "mend": f"set {varied} in `job`"},
+            rule = (
+                f"{varied} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer"
             )
+            raise refusal(rule, f"set {varied} in `job`")
         return checked(over)
 
     @model_validator(mode="after")
@@ -167,15 +347,12 @@ class SearchSpec(Section):
             self._check_grid()
         elif self.trials is None and self.budget is None:
             mend = "add `trials: 60`, `budget: {epochs: 300}` or `budget: {hours: 4}`"
-            raise PydanticCustomError("unbounded_search", "a search without an end", {"mend": mend})
+            raise refusal("a search without an end", mend)
         if self.stopping.name == "population":
             self.check_population()
         if self.stopping.synchronous and self.most_trials is None:
-            raise PydanticCustomError(
-                "synchronous_without_trials",
-                "synchronous halving compares all trials, and nobody says how many there are",
-                {"mend": "add `trials: 60`, or take synchronous away"},
-            )
+            rule = "synchronous halving compares all trials, and nobody says how many there are"
+            raise refusal(rule, "add `trials: 60`, or take synchronous away")
         return self
 
     def check_population(self) -> None:
@@ -185,56 +362,38 @@ class SearchSpec(Section):
             PydanticCustomError: the trials could be no members of one.
         """
         if self.most_trials is None:
-            raise PydanticCustomError(
-                "population_without_trials", "a population has a size", {"mend": "add `trials: 16`"}
-            )
+            raise refusal("a population has a size", "add `trials: 16`")
         stop: Any = self.job.get("stop") or {}
         early = next((key for key in ("target", "patience") if stop.get(key)), None)
         fixed = next((path for path in self.over if not can_change(path)), None)
         bound = next((path for path, what in self.over.items() if conditional(what)), None)
         if bound is not None:
-            raise PydanticCustomError(
-                "condition_in_population",
-                "{path} has a condition, and a population changes values while its members train",
-                {"path": bound, "mend": "take `when` and `cases` away, or take another stopping rule"},
-            )
+            rule = f"{bound} has a condition, and a population changes values while its members train"
+            raise refusal(rule, "take `when` and `cases` away, or take another stopping rule")
         if early is not None or self.job.get("task"):
             what, mend = ("a task", "name a model and an optimizer") if early is None else (early, f"take {early} away")
-            raise PydanticCustomError(
-                "not_of_populations",
-                "members of a population train all epochs with an optimizer that fleet makes, and their job has {what}",
-                {"what": what, "mend": mend},
-            )
+            rule = "members of a population train all epochs with an optimizer that fleet makes, and their job has "
+            raise refusal(rule + what, mend)
         if fixed is not None:
-            raise PydanticCustomError(
-                "fixed_in_training",
-                "{path} cannot change while a trial trains; members of a population differ in what can: the numbers of "
-                "their optimizer, such as {example}",
-                {"path": fixed, "example": f"{OPTIMIZER}lr", "mend": "vary that, or take another stopping rule"},
+            rule = (
+                f"{fixed} cannot change while a trial trains; members of a population differ in what can: the numbers "
+                f"of their optimizer, such as {OPTIMIZER}lr"
             )
+            raise refusal(rule, "vary that, or take another stopping rule")
         if f"{OPTIMIZER}lr" in self.over and self.job.get("schedule"):
-            raise PydanticCustomError(
-                "scheduled_rate",
-                "the schedule sets the learning rate at each step, and the population would change it",
-                {"mend": "take the schedule away, or vary other arguments of the optimizer"},
-            )
+            rule = "the schedule sets the learning rate at each step, and the population would change it"
+            raise refusal(rule, "take the schedule away, or vary other arguments of the optimizer")
 
     def _check_grid(self) -> None:
         endless = next((path for path, what in self.over.items() if combinations(what) is None), None)
         if endless is not None:
-            raise PydanticCustomError(
-                "endless_grid",
-                "a grid has choices and whole numbers only, and {path} has any number of values",
-                {"path": endless, "mend": f"give {endless} a `choice`, or take the sampler qmc"},
-            )
+            rule = f"a grid has choices and whole numbers only, and {endless} has any number of values"
+            raise refusal(rule, f"give {endless} a `choice`, or take the sampler qmc")
         there = self.combinations or 0
         if there > MOST_JOBS if self.trials is None else self.trials > there:
             mend = f"set trials to at most {min(there, MOST_JOBS)}" + (", or leave it out" if self.trials else "")
-            raise PydanticCustomError(
-                "trials_of_grid",
-                "trials is {trials}, and the grid has {there} combinations",
-                {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
-            )
+            trials = "null" if self.trials is None else self.trials
+            raise refusal(f"trials is {trials}, and the grid has {there:.7g} combinations", mend)
 
     @property
     def combinations(self) -> int | None:

@@ -1,203 +1,73 @@
-"""The sections of a spec beside its jobs."""
+"""Sections of a spec on the run as a whole: determinism, policy, checkpoints, profile and rehearsal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import escape
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    StrictBool,
-    Tag,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Discriminator, Field, StrictBool, Tag, field_validator, model_validator
 
-from fleet.spec.order import Order
 from fleet.spec.values import (
     MOST_PROFILED,
     MOST_TIMED,
     Arguments,
     Count,
-    Integer,
+    CountOrNone,
     Name,
-    Named,
     NotNegative,
     Positive,
-    Real,
     Section,
     Text,
     Timed,
     Trained,
+    refusal,
     written_alone,
 )
 
 
-class Source(Section):
-    """Where samples come from."""
+def part_name(path: Path, number: int, parts: int) -> Path:
+    """Where a part of the profile `path` is written: `rates.2-of-4.json` is one of `rates.json`."""
+    return path.with_name(f"{path.stem}.{number}-of-{parts}{path.suffix}")
 
-    source: Text = Field(
-        description="`module:Name` of a map-style data set of (input, target), or a built-in source: `idx`, `hdf5`, "
-        "`numpy`, `image_folder`, `tar`, `tokens`, `parquet`, `arrow`, `zarr`, `netcdf`, `lmdb`.",
-        examples=["examples.digits:Digits"],
-    )
-    arguments: Arguments = Field(
-        default_factory=dict, description="The keyword arguments with which it is made.", examples=[{"train": True}]
-    )
 
-    subset: tuple[Integer, ...] | None = Field(
+def profile_files(path: Path) -> list[Path]:
+    """The profile at `path`, or else all the parts of it that are there; empty if there is neither."""
+    if path.is_file():
+        return [path]
+    return sorted(path.parent.glob(f"{escape(path.stem)}.*-of-*{escape(path.suffix)}"))
+
+
+class Checkpoints(Section):
+    """How often a job is saved."""
+
+    every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
+    seconds: NotNegative = Field(
+        default=2.0,
+        description="Where epochs are short: no checkpoint is written while at most so many seconds of training "
+        "would be lost without it. A job that is done, pauses or stops is saved in any case. 0: `every` alone counts.",
+        examples=[10.0],
+    )
+    keep: CountOrNone = Field(
+        default=2,
+        description="How many of a job's newest checkpoints are kept. 0: one, as long as the job may go on or is done, "
+        "and none of a trial that its search stops, but for the best trial so far.",
+        examples=[2],
+    )
+    best: Text | None = Field(
         default=None,
-        min_length=1,
-        max_length=3,
-        description="How many of its first samples to use, or [start, stop] or [start, stop, step] of a slice; null: "
-        "all.",
-        examples=[[1000]],
+        description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the highest "
+        "or the lowest, as the metric declares, the earlier epoch of equal ones. null: only the newest checkpoints are "
+        "kept.",
+        examples=["accuracy"],
     )
-
-    @field_validator("subset", mode="before")
-    @classmethod
-    def _number_alone(cls, value: Any) -> Any:
-        return [value] if type(value) is int else value
-
-    _source_alone = model_validator(mode="before")(written_alone("source"))
-
-
-class Transform(Named):
-    """One step of augmentation, written ``{name: {arguments}}`` or ``name``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and len(value) == 1 and "name" not in value:
-            ((name, arguments),) = value.items()
-            return {"name": name, "arguments": {} if arguments is None else arguments}
-        return value
-
-    @property
-    def step(self) -> dict[str, dict[str, Any]]:
-        """``{name: arguments}``, as ``preprocess.transforms.transform.build_transforms`` takes it."""
-        return {self.name: dict(self.arguments)}
-
-    @model_serializer
-    def _as_written(self) -> dict[str, Any]:
-        return self.step
-
-
-class Normalise(Section):
-    """What is taken away from each channel of an input, and what it is then divided by.
-
-    Images are scaled to 0..1 before.
-    """
-
-    mean: tuple[Real, ...] = Field(
-        min_length=1, description="One value a channel, or one for all.", examples=[[0.1307]]
+    margin: NotNegative = Field(
+        default=30.0,
+        description="Seconds that remain after the last checkpoint until a scheduler ends the allocation; the measured "
+        "time of checkpoints comes on top.",
+        examples=[60.0],
     )
-    std: tuple[Positive, ...] = Field(
-        min_length=1, description="One value above 0 a channel, or one for all.", examples=[[0.3081]]
-    )
-    dtype: Literal["float32", "float16", "bfloat16"] = Field(
-        default="float32",
-        description="The dtype that the network gets; all is computed in float32 and rounded once.",
-        examples=["bfloat16"],
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Left out where it is float32, so that the digest of a spec without it stays what it was."""
-        values: dict[str, Any] = serialize(self)
-        if self.dtype == "float32":
-            values.pop("dtype", None)
-        return values
-
-    @model_validator(mode="after")
-    def _same_length(self) -> Normalise:
-        if len(self.mean) != len(self.std):
-            raise PydanticCustomError(
-                "lengths_differ",
-                "mean has {mean} values and std has {std}: both need one a channel",
-                {"mean": len(self.mean), "std": len(self.std), "mend": "give mean and std the same number of values"},
-            )
-        return self
-
-
-_COLLATING = ("collate", "sample_bytes")
-
-
-class Data(Section):
-    """One data set: its training and held-out samples, and what preprocessors and trainers do to each of them."""
-
-    train: Source = Field(description="The samples to train on.", examples=[{"source": "examples.digits:Digits"}])
-    held_out: Source | None = Field(
-        default=None,
-        description="The samples to evaluate on after each epoch; null: none.",
-        examples=[{"source": "examples.digits:Digits"}],
-    )
-    transforms: tuple[Transform, ...] = Field(
-        default=(),
-        description="What preprocessors do to each training sample, in this order.",
-        examples=[[{"random_crop": {"size": 28}}]],
-    )
-    held_out_transforms: tuple[Transform, ...] = Field(
-        default=(), description="What preprocessors do to each held-out sample.", examples=[[]]
-    )
-    normalise: Normalise | None = Field(
-        default=None,
-        description="How the trainer normalises inputs, on its device; null: images of bytes are scaled to 0..1, all "
-        "else stays as it is.",
-        examples=[{"mean": [0.1307], "std": [0.3081]}],
-    )
-    collate: Named | None = Field(
-        default=None,
-        description="What makes a batch of samples of any shape: `pad`, or `module:Name` of a function of a list of "
-        "samples, or of a class whose instances are such functions; null: samples have one shape.",
-        examples=["pad"],
-    )
-    sample_bytes: Count | None = Field(
-        default=None,
-        description="With `collate`, the most bytes that a sample takes; null: all samples are read once to find out.",
-        examples=[4096],
-    )
-    on_corrupt: Literal["raise", "skip"] = Field(
-        default="raise",
-        description="What happens when a sample cannot be read or transformed: `raise` names it and ends the "
-        "training on these data, `skip` takes another sample of the network's part in its place and writes that down. "
-        "All others stay the same.",
-        examples=["skip"],
-    )
-    corrupt_limit: Count = Field(
-        default=100,
-        description="How many different samples a run may skip, all its sessions together; one more ends the training "
-        "on these data.",
-        examples=[100],
-    )
-
-    store: bool | None = Field(
-        default=None,
-        description="Whether samples may be kept as they are before the first transform that draws, see "
-        "`resources.store`. null: where that is worth it, and the source is not one's own; true: of one's own source, "
-        "too, whose reading then draws nothing; false: never, and finished ones are not kept either.",
-        examples=[True],
-    )
-
-    order: Order = Field(
-        default_factory=Order, description="How training samples are shuffled.", examples=[{"shuffle": "blocks"}]
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_later(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what older specs did not have, where it is not asked for: their digests stay what they were."""
-        values: dict[str, Any] = serialize(self)
-        if self.order.is_usual:
-            values.pop("order", None)
-        elif self.order.weights is not None:
-            values["order"] = {"weights": self.order.weights}
-        else:
-            values["order"].pop("weights", None)
-        return {key: value for key, value in values.items() if value is not None or key not in _COLLATING}
 
 
 class Determinism(Section):
@@ -314,11 +184,8 @@ class Profile(Section):
     @model_validator(mode="after")
     def _timed_are_trained(self) -> Profile:
         if self.timed > self.batches:
-            raise PydanticCustomError(
-                "more_timed_than_trained",
-                "timed is {timed}, more than the {batches} of batches",
-                {"timed": self.timed, "batches": self.batches, "mend": f"set timed to at most {self.batches}"},
-            )
+            rule = f"timed is {self.timed}, more than the {self.batches} of batches"
+            raise refusal(rule, f"set timed to at most {self.batches}")
         return self
 
 

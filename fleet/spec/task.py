@@ -11,18 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from fleet.spec.built_optimizer import built_optimizer, makers_of
-from fleet.spec.collating import collate_of
-from fleet.spec.dropping import drops_last
-from fleet.spec.inputs import InputPreparation, prepared_targets
-from fleet.spec.job import Job
-from fleet.spec.key_rules import STEP_OPTIONS
-from fleet.spec.losses import DEFAULT_LOSS, JobLoss
+from fleet.spec.data import Data
+from fleet.spec.inputs import InputPreparation, collate_of, prepared_targets
+from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, named_metric
+from fleet.spec.named_parts import DEFAULT_LOSS, JobLoss, built_optimizer, built_schedule, makers_of, schedule_of
 from fleet.spec.references import resolve
-from fleet.spec.run_length import Length, follows_run, with_run
-from fleet.spec.sections import Data
-from fleet.spec.torch_names import built_schedule, schedule_of
+from fleet.spec.run_length import Length, drops_last, follows_run, with_run
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import seeded
 from trainers.task.batch_schedule import BatchSchedule
@@ -33,8 +28,15 @@ from trainers.task.task import Batch, Sums, metric_objects, states_of
 from trainers.task.unfit_task import UnfitTask
 
 _AS_WRITTEN = (
-    "before_step", "after_step", "state", "load_state", "optimizers", "schedulers", "collate", "largest_sample",
-)  # fmt: skip
+    "before_step",
+    "after_step",
+    "state",
+    "load_state",
+    "optimizers",
+    "schedulers",
+    "collate",
+    "largest_sample",
+)
 """Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss", "multi_margin_loss"), "multiclass"),

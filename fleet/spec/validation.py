@@ -1,4 +1,4 @@
-"""pydantic's findings -> problems in the words of this project, with the nearest valid key."""
+"""pydantic's findings -> problems in the words of this project, with the nearest valid key or the section meant."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from fleet.spec.misplaced_keys import said_elsewhere
-from fleet.spec.origins import Origins
-from fleet.spec.problem import ABSENT, Path, Problem, listed, nearest
+from fleet.spec.document import Origins
+from fleet.spec.problem import ABSENT, KeyPath, Problem, listed, nearest
 from fleet.spec.values import MARKS
 
 REPORTED_ELSEWHERE = frozenset(
@@ -49,7 +48,6 @@ _MENDS = {
     "int_type": "write a whole number, without quotes or unit",
     "greater_than": "give a value above it",
     "finite_number": "leave the key out, or give a large number",
-    "not_finite": "leave the argument out, or give a large number",
     "invalid-json-value": "write it as a plain value",
 }
 _BOUNDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
@@ -58,7 +56,7 @@ _BOUNDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
 def problems_of(
     error: ValidationError,
     model: type[BaseModel],
-    base: Path,
+    base: KeyPath,
     origins: Origins,
     partial: bool = False,
     also: Collection[str] = (),
@@ -85,7 +83,7 @@ def _only_invalid_elements(finding: Any) -> bool:
     return finding["type"] == "too_short" and len(finding["input"]) >= finding["ctx"]["min_length"]
 
 
-def _problem(finding: Any, model: type[BaseModel], base: Path, origins: Origins, also: Collection[str]) -> Problem:
+def _problem(finding: Any, model: type[BaseModel], base: KeyPath, origins: Origins, also: Collection[str]) -> Problem:
     kind, context, value = finding["type"], finding.get("ctx", {}), finding["input"]
     inside = _inside(finding["loc"], model)
     path = base + inside
@@ -111,7 +109,7 @@ def _problem(finding: Any, model: type[BaseModel], base: Path, origins: Origins,
     return origins.problem(path, value, rule, context.get("suggestion"), context.get("mend", _MENDS.get(kind, "")))
 
 
-def _unknown_key(path: Path, value: Any, known: list[str], origins: Origins) -> Problem:
+def _unknown_key(path: KeyPath, value: Any, known: list[str], origins: Origins) -> Problem:
     word = path[-1]
     close = nearest(word, known)
     elsewhere = said_elsewhere(word, value, known)
@@ -140,7 +138,7 @@ def _length_rule(context: Mapping[str, Any]) -> str:
     return f"must have {bound} element{plural}, and has {context.get('actual_length', 'more')}"
 
 
-def _bad_name(path: Path, value: str, pattern: str, origins: Origins) -> Problem:
+def _bad_name(path: KeyPath, value: str, pattern: str, origins: Origins) -> Problem:
     if pattern == r"^[a-z]+$":
         rule, suggestion = "must be lower-case letters only", re.sub(r"[^a-z]", "", value.lower()) or "auto"
     else:
@@ -149,7 +147,7 @@ def _bad_name(path: Path, value: str, pattern: str, origins: Origins) -> Problem
     return origins.problem(path, value, rule, suggestion, f"call it {suggestion}")
 
 
-def _inside(location: tuple[str | int, ...], model: type[BaseModel]) -> Path:
+def _inside(location: tuple[str | int, ...], model: type[BaseModel]) -> KeyPath:
     """The path without pydantic's own marks.
 
     They are those of keys, of the kind of a plain value, and of the forms that `seed` and `rehearse.rates` take.
@@ -165,12 +163,12 @@ def _inside(location: tuple[str | int, ...], model: type[BaseModel]) -> Path:
     return path
 
 
-def keys_at(model: type[BaseModel], path: Path) -> set[str]:
+def keys_at(model: type[BaseModel], path: KeyPath) -> set[str]:
     """The keys that the mapping at ``path`` may have; none if it may have any."""
     return {name for found in models_at(model, path) for name in found.model_fields}
 
 
-def models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
+def models_at(model: type[BaseModel], path: KeyPath) -> list[type[BaseModel]]:
     """The models that may stand at ``path``."""
     options: list[Any] = [model]
     for part in path:
@@ -178,7 +176,7 @@ def models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
     return [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
 
 
-def example_at(model: type[BaseModel], path: Path) -> str:
+def example_at(model: type[BaseModel], path: KeyPath) -> str:
     """An example of the value at ``path``: from the example of what holds it, otherwise its own."""
     for found in models_at(model, path[:-2]):
         info = found.model_fields.get(str(path[-2])) if len(path) > 1 else None
@@ -212,3 +210,65 @@ def _alternatives(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [found for option in get_args(annotation) for found in _alternatives(option)]
     return [annotation]
+
+
+_EPOCHS = "write it as stop: {{epochs: {value}}}"
+_RATE = "write it among the optimizer's arguments: optimizer: {{name: SGD, arguments: {{lr: {value}}}}}"
+_OF_OPTIMIZER = "write it among the optimizer's arguments: optimizer: {{name: SGD, arguments: {{{word}: {value}}}}}"
+_MODEL = "write it with the model: model: {{name: ..., arguments: {value}}}"
+_OPTIMIZER = "write it with the optimizer: optimizer: {{name: ..., arguments: {value}}}"
+_WORKERS = "the workers that divide a step's samples are virtual: write virtual_workers: {value}"
+_DEVICES = "the policy says how many devices a job has; it has so many at least with minimum_devices: {value}"
+_PRECISION = "write autocast: bfloat16"
+_CLIPPED = "write clip_norm: {value}"
+_ACCUMULATED = "write accumulate: {value}"
+_OF_RUN = "it holds for all jobs: write it beside jobs"
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    _EPOCHS: ("epochs", "max_epochs", "num_epochs", "n_epochs", "train_epochs"),
+    _RATE: ("lr", "learning_rate"),
+    _OF_OPTIMIZER: ("momentum", "weight_decay", "betas", "nesterov"),
+    _MODEL: ("arguments", "args", "kwargs", "params", "model_arguments", "model_args", "model_kwargs"),
+    _OPTIMIZER: ("optimizer_arguments", "optimizer_args", "optimizer_kwargs"),
+    "rename it to schedule": ("scheduler", "lr_scheduler", "lr_schedule"),
+    _WORKERS: ("workers", "n_workers", "world_size", "num_processes"),
+    _DEVICES: ("gpus", "n_gpus", "num_gpus", "devices", "num_devices"),
+    "name a section of data: data: NAME": ("dataset", "data_set"),
+    _PRECISION: ("amp", "mixed_precision", "precision", "bf16", "fp16"),
+    _CLIPPED: ("grad_clip", "gradient_clip_val", "max_grad_norm", "clip_grad_norm"),
+    _ACCUMULATED: ("accumulation_steps", "gradient_accumulation_steps", "accumulate_grad_batches"),
+}
+_IN_JOB = {word: mend for mend, words in _WORDS.items() for word in words}
+_RANGES = {"normal": "uniform", "log_normal": "log_uniform", "lognormal": "log_uniform"}
+"""Distributions without ends -> the one that a search draws from instead."""
+_IN_RUN = ("policy", "resources", "checkpoints", "determinism")
+_OF_JOBS = (
+    "model",
+    "task",
+    "optimizer",
+    "schedule",
+    "loss",
+    "metrics",
+    "batch_size",
+    "virtual_workers",
+    "stop",
+    "autocast",
+)
+_SHOWN = 40
+"""Characters of a value."""
+
+
+def said_elsewhere(word: object, value: object, known: Collection[str]) -> str | None:
+    """Return the mend of a key that is said otherwise here, or in another section; None if it is not known.
+
+    known: the keys that may stand where it stands.
+    """
+    name = str(word).lower().replace("-", "_")
+    told = f"{value}" if len(f"{value}") <= _SHOWN else "..."
+    mend = _IN_JOB[name].format(word=name, value=told) if name in _IN_JOB else None
+    if "log_uniform" in known and name in _RANGES:
+        return f"a search draws from a range: write {_RANGES[name]}: [low, high]"
+    if "virtual_workers" in known:
+        return _OF_RUN if name in _IN_RUN else mend
+    if "jobs" in known and (mend is not None or name in _OF_JOBS):
+        return (f"{mend}," if mend else "write it") + " in a job, or below defaults for all of them"
+    return None

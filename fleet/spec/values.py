@@ -1,10 +1,11 @@
-"""The kinds of values that the sections of a spec are made of."""
+"""Types of the values in a spec: names, numbers, ranges, seeds, times; and the base of its sections."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,12 +16,13 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
+    PlainValidator,
     Strict,
     Tag,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+=-]*$"
 LARGEST_SEED = 2**31 - 1  # NumPy takes 32 bits, and virtual worker r uses seed + 1 + r
@@ -34,16 +36,26 @@ MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
 AUTO = "auto"
+NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
+"""Keys of a job for which a name alone may stand."""
 MOST_FOLDS = 1000
 MARKS = ("[number]", "[apart]", "[first]", "[these]", "[named]", "[said]")
 """pydantic's marks of the forms that a seed, a job's subset of samples, and a metric take."""
 ONE_SEED, SEEDS_APART, FIRST_SAMPLES, THESE_SAMPLES, METRIC_NAME, METRIC_SAID = MARKS
 
 
+def refusal(rule: str, mend: str = "", suggestion: str | None = None) -> PydanticCustomError:
+    """The error that a value is refused with: the rule that it breaks, what to do, and the nearest valid value."""
+    told = {"rule": rule, "mend": mend} | ({} if suggestion is None else {"suggestion": suggestion})
+    return PydanticCustomError("refused", "{rule}", told)
+
+
 def _finite(value: Any) -> Any:
     """NaN and infinity have no JSON, and NaN is not even equal to itself."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("not_finite", "holds {number}, which is not a finite number", {"number": repr(value)})
+        raise refusal(
+            f"holds {value!r}, which is not a finite number", "leave the argument out, or give a large number"
+        )
     for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
         _finite(child)
     return value
@@ -56,11 +68,8 @@ def _pair(value: Any) -> Any:
 
 def _ascending(value: tuple[float, float]) -> tuple[float, float]:
     if value[0] > value[1]:
-        raise PydanticCustomError(
-            "not_ascending",
-            "is a range [low, high], and low must not be above high",
-            {"suggestion": f"[{value[1]!r}, {value[0]!r}]"},
-        )
+        rule = "is a range [low, high], and low must not be above high"
+        raise refusal(rule, suggestion=f"[{value[1]!r}, {value[0]!r}]")
     return value
 
 
@@ -72,14 +81,11 @@ def numbers_of(value: Any) -> Any:
     for part in value.replace(" ", "").split(","):
         found = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise PydanticCustomError(
-                "no_numbers",
-                "holds {part}, which is neither a number nor a range of them",
-                {"part": repr(part), "mend": "write numbers and ranges with commas between, such as 0-3,6"},
-            )
+            rule = f"holds {repr(part)}, which is neither a number nor a range of them"
+            raise refusal(rule, "write numbers and ranges with commas between, such as 0-3,6")
         numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
         if len(numbers) > MOST_DEVICES:
-            raise PydanticCustomError("too_many", "names more than {most} devices", {"most": MOST_DEVICES})
+            raise refusal(f"names more than {MOST_DEVICES} devices")
     return numbers
 
 
@@ -88,9 +94,7 @@ def _once_each(samples: tuple[int, ...]) -> tuple[int, ...]:
     ordered = tuple(sorted(samples))
     twice = next((first for first, second in zip(ordered, ordered[1:]) if first == second), None)
     if twice is not None:
-        raise PydanticCustomError(
-            "sample_twice", "names sample {sample} more than once", {"sample": twice, "mend": "name each sample once"}
-        )
+        raise refusal(f"names sample {twice} more than once", "name each sample once")
     return ordered
 
 
@@ -194,3 +198,65 @@ class Named(Section):
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
+
+
+EXAMPLE = "2026-12-01T08:00"
+
+
+def moment(text: str) -> str:
+    """A time with its offset from UTC, which is the local one of this process where the text says none.
+
+    Raises:
+        ValueError: it is no time of ISO 8601, or a day alone.
+    """
+    written = text.strip()
+    try:
+        found = datetime.fromisoformat(written[:-1] + "+00:00" if written.endswith(("Z", "z")) else written)
+        if ":" in written:
+            return (found if found.tzinfo else found.astimezone()).isoformat()
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise ValueError(f"{text!r} is no time; write it as {EXAMPLE}, or {EXAMPLE}+01:00 with its offset from UTC")
+
+
+def unix_seconds(text: str) -> float:
+    """Seconds since 1970 of a text that `moment` gave."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def due(text: str) -> float | str:
+    """What an option says of a deadline: seconds above 0, or a time as `moment` gives it.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        return moment(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{text} is no deadline; give seconds above 0, or a time such as {EXAMPLE}")
+    return seconds
+
+
+def _checked(value: Any) -> float | str:
+    if isinstance(value, str):
+        try:
+            return moment(value)
+        except ValueError:
+            mend = f"write seconds as a number without quotes, or a time as {EXAMPLE}"
+            raise refusal("must be a number of seconds, or a time", mend, EXAMPLE) from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PydanticKnownError("float_type")
+    if isinstance(value, float) and not math.isfinite(value) or abs(value) > 2**1000:
+        raise PydanticKnownError("finite_number")
+    if not value > 0:
+        raise PydanticKnownError("greater_than", {"gt": 0.0})
+    return float(value)
+
+
+Due = Annotated[
+    float | str,
+    PlainValidator(_checked),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]

@@ -15,8 +15,7 @@ FILES = (
     "trainers/messages/device_channel.py", "trainers/messages/group.py", "trainers/messages/transport.py",
     "trainers/messages/mpi.py", "trainers/messages/torch_backend.py",
     "trainers/job/trainer.py", "trainers/job/resize.py", "trainers/task/task.py",
-    "fleet/run/ranks/prefetch.py", "fleet/run/ranks/feed.py", "fleet/run/ranks/own_batches.py",
-    "fleet/run/ranks/missing_samples.py",
+    "fleet/workers/feed.py",
 )  # fmt: skip
 CALLED = {
     "wait", "wait_stream", "wait_event", "record_stream", "record_event", "record", "synchronize", "join", "shutdown",

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.run.ranks.datasets import facts_of, open_datasets
-from fleet.run.ranks.runtime import Runtime
 from fleet.spec import load
+from fleet.workers.datasets import facts_of, open_datasets
+from fleet.workers.runtime import Runtime
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
 from tests.run.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble

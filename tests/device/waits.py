@@ -15,9 +15,7 @@ MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
 BOTH = "trainers.reduce.until_met"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
-PREFETCH, FEED, OWN_BATCHES, MISSING = (
-    f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches", "missing_samples")
-)
+FEED = "fleet.workers.feed"
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,13 @@ STEPS = (
     Mutant("the thread waits on another device", MARK, "select(device)\n", "pass\n"),
 )
 FEEDS = (
-    Mutant("a batch is used before it is there", PREFETCH, "stream.wait_event(copied)"),
-    Mutant("a batch's memory is used again", PREFETCH, "tensor.record_stream(stream)"),
-    Mutant("nobody knows when a batch is there", PREFETCH, "self._stream.record_event()", "None"),
-    Mutant("the feed's thread has no device", PREFETCH, '"feed", select, (self._device,)', '"feed"'),
+    Mutant("a batch is used before it is there", FEED, "stream.wait_event(copied)"),
+    Mutant("a batch's memory is used again", FEED, "tensor.record_stream(stream)"),
+    Mutant("nobody knows when a batch is there", FEED, "self._stream.record_event()", "None"),
+    Mutant("the feed's thread has no device", FEED, '"feed", select, (self._device,)', '"feed"'),
     Mutant(
         "batches are copied in the device's own stream",
-        PREFETCH,
+        FEED,
         "nullcontext() if self._stream is None else self._module.stream(self._stream)",
         "nullcontext()",
     ),
@@ -80,7 +78,7 @@ FEEDS = (
     Mutant("samples are read before they are there", FEED, "reader.wait(stop, self._timeout, self._closed.is_set)"),
     Mutant("steps do not wait for samples", FEED, "self._await(base + places.start, base + places.stop)"),
     Mutant("held-out batches do not wait for samples", FEED, "self._await(first, last)"),
-    Mutant("a feed is left while it reads", PREFETCH, "shutdown(wait=True)", "shutdown(wait=False)"),
+    Mutant("a feed is left while it reads", FEED, "shutdown(wait=True)", "shutdown(wait=False)"),
 )
 OTHERS = {
     "memory": Mutant("pinned memory is in use", UPDATE, "torch.accelerator.synchronize(place)"),
@@ -106,12 +104,12 @@ OTHERS = {
     ),
     "samples of others": Mutant(
         "others' samples are not waited for",
-        OWN_BATCHES,
+        FEED,
         "not reader.wait(min(position, reader.released + reader.certain), timeout, stopped)",
         "False",
     ),
     "samples in place of corrupt ones": Mutant(
-        "a batch goes on without what is made in place of corrupt samples", MISSING, "missing.found.wait()"
+        "a batch goes on without what is made in place of corrupt samples", FEED, "missing.found.wait()"
     ),
 }
 SUMS = (
@@ -223,7 +221,7 @@ OVER_MPI = (
     Mutant("nobody asks MPI", MPI, "all(request.Test() for request in self.requests)", "True"),
     Mutant("a wait hears of nobody", MPI, "self._look_around(elapsed, transfers)"),
     Mutant("a wait does not look for who gave up", MPI, "self._check_once()\n        if self.inter", "if self.inter"),
-    Mutant("nobody looks for who gave up", MPI, "self._comm.Iprobe(rank, self._abort_tag, status)", "False"),
+    Mutant("nobody looks for who gave up", MPI, "self._comm.Iprobe(source, self._abort_tag, self._status)", "False"),
     Mutant("who gave up is not heard out", MPI, "self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)"),
     Mutant("what was sent lands after the end", MPI, "request.Cancel()"),
     Mutant("memory that is being sent is given away", MPI, "not transfer.settled", "False"),

@@ -19,7 +19,8 @@ import trainers.zoo
 from benchmarks.gpu import kept
 from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
-from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies import policy as policy_of
 from fleet.simulator.tables import job_table, time_table
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
@@ -213,7 +214,7 @@ def test_exit_codes_are_documented() -> None:
 def test_every_policy_is_in_the_index() -> None:
     index = [row for row in rows(page("reference/policies.md").prose) if len(row) == 4]
     told = {quoted(row[0])[0]: row[-1] == "yes" for row in index}
-    assert told == {name: policy(name).shares_streams for name in NAMES}
+    assert told == {name: policy_of(name).shares_streams for name in NAMES}
     linked = {(DOCS / "reference" / link).resolve() for link in page("reference/policies.md").links}
     assert set(POLICY_PAGES.glob("*.md")) <= linked
 

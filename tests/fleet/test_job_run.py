@@ -10,8 +10,8 @@ from typing import Any, Literal
 import pytest
 
 from fleet.coordination.protocol import EpochEnded, Message, StepsTimed, StopGroup
-from fleet.run.ranks.feed import EpochEnd, StepBatches
-from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms
+from fleet.workers.feed import EpochEnd, StepBatches
+from fleet.workers.job_run import JobRun, Line, Saving, TrainingTerms
 from trainers import Stop
 
 READY, STEPS = 30, 200

@@ -6,12 +6,10 @@ import math
 from collections import deque
 from typing import ClassVar
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start, Started, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -75,9 +73,9 @@ class Opening:
 def test_a_job_begins_anew_to_read_with_another_and_policies_see_who_reads_together() -> None:
     chosen, machine = Joining(), Opening()
     states = [JobState(name, RateCurve({1: 10.0}, 2), 1) for name in ("first", "second")]
-    books = Ledger(Cluster((2,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
-    bookkeeper = Bookkeeper(books, Journal(None, lambda: 0.0))
-    Coordinator(chosen, machine, bookkeeper, Outside(), math.inf, math.inf).run()
+    books = LiveState(Cluster((2,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
+    bookkeeper = Recorder(books, Journal(None, lambda: 0.0))
+    Coordinator(chosen, machine, bookkeeper, RunHooks(), math.inf, math.inf).run()
     assert machine.starts == [["first"], ["first", "second"]]
     assert chosen.lanes[:2] == [{}, {"first": 10}] and {"second": 20} in chosen.lanes
     assert books.status == "done"

@@ -8,14 +8,12 @@ from itertools import count
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Start, Started, StopReason
+from fleet.coordination.failures import RanksLost
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.lost_ranks import RanksLost
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -64,12 +62,12 @@ def coordinated(name: str, jobs: Sequence[JobState], kinds: tuple[str, ...] = ()
     """A run of jobs on two devices, by a clock that goes on at each look."""
     clock = count()
     cluster = Cluster((1, 1), kinds) if kinds else Cluster((2,))
-    books = Ledger(cluster, [JobRecord.of(job, f"data/{index}") for index, job in enumerate(jobs)], seed=0)
+    books = LiveState(cluster, [JobRecord.of(job, f"data/{index}") for index, job in enumerate(jobs)], seed=0)
     for job in jobs:
         books.rated(job.name, dict.fromkeys(kinds or ("",), CURVE))
-    machine, outside = LosesADevice(), Outside()
+    machine, outside = LosesADevice(), RunHooks()
     outside.stands = lambda job: Standing()  # type: ignore[method-assign,assignment]
-    keeper = Bookkeeper(books, Journal(None, lambda: float(next(clock))))
+    keeper = Recorder(books, Journal(None, lambda: float(next(clock))))
     return Coordinator(policy(name), machine, keeper, outside, math.inf, math.inf), machine
 
 

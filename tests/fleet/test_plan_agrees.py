@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from fleet.run.dry_run import DryRun, make_plan
 from fleet.scheduling.model.cluster import Cluster
+from fleet.session.dry_run import DryRun, make_plan
 from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, play_case
 from fleet.simulator.comparing.workload import Workload

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import EpochEnded, Formed, Left, StartGroup, StopGroup
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
@@ -123,11 +121,11 @@ def coordinated(names: str, chosen: Any, devices: int, outside: Any = None) -> T
     """The machine, once all jobs are done."""
     clock = Clock()
     jobs = [JobState(name, CURVE, 1, epoch=EPOCH, remaining=2 * EPOCH) for name in names]
-    books = Bookkeeper(
-        Ledger(Cluster((devices,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Journal(None, clock)
+    books = Recorder(
+        LiveState(Cluster((devices,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Journal(None, clock)
     )
     machine = Telling(clock)
-    outside = outside(machine) if outside else Outside()
+    outside = outside(machine) if outside else RunHooks()
     Coordinator(chosen, machine, books, outside, math.inf, math.inf, following=machine).run()
     assert all(job.status == "done" for job in books.ledger.jobs.values())
     return machine
@@ -142,7 +140,7 @@ def test_networks_in_their_last_epochs_are_followed_by_those_that_the_policy_sta
 
 
 def test_a_network_that_is_stopped_by_name_is_called_off_and_follows_later() -> None:
-    class Stopping(Outside):
+    class Stopping(RunHooks):
         """Wants the first network stopped that is told to follow, until it is called off."""
 
         def __init__(self, machine: Telling) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.run.input_checks import check_against_data
-from fleet.run.metric_trial import BatchTrials
-from fleet.run.ranks.datasets import facts_of, open_datasets
-from fleet.run.ranks.runtime import Runtime
+from fleet.session.input_checks import check_against_data
+from fleet.session.metric_trial import BatchTrials
 from fleet.spec import EnsembleSpec, SpecError
+from fleet.workers.datasets import facts_of, open_datasets
+from fleet.workers.runtime import Runtime
 from trainers.task.task import drops_last
 
 _MODULE = "benchmarks.numbered.written_tasks"

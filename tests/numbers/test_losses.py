@@ -15,7 +15,7 @@ from torch.nn import functional
 from benchmarks.numbered.losses import differing, gradient_bars, run_bars, script_bars
 from benchmarks.numbered.uneven_tasks import BATCH, IGNORED, Uneven, collate, samples
 from fleet.spec import Job
-from fleet.spec.losses import JobLoss
+from fleet.spec.named_parts import JobLoss
 from trainers import Diverged, Group, Trainer
 from trainers.state import checkpoint
 from trainers.task.loss import nothing_of
@@ -242,8 +242,8 @@ def test_weights_that_are_no_numbers_end_a_network_and_masks_do_not() -> None:
 
 
 def test_old_checkpoints_of_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
-    from fleet.run.harvest.errors import HarvestError
-    from fleet.run.harvest.network import load_weights
+    from fleet.models.errors import HarvestError
+    from fleet.models.network import load_weights
 
     trainer = Trainer(Uneven("weights"), 1, Group.alone())
     with trainer.adding():

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from benchmarks.numbered import measured_networks as own
-from fleet.run.metric_trial import BatchTrials
-from fleet.run.ranks.datasets import facts_of, open_datasets
-from fleet.run.ranks.runtime import Rehearsal, Runtime
+from fleet.session.metric_trial import BatchTrials
 from fleet.spec import EnsembleSpec, Problem, SpecTask
+from fleet.workers.datasets import facts_of, open_datasets
+from fleet.workers.runtime import Rehearsal, Runtime
 
 MODULE = own.__name__
 SGD = {"name": "SGD", "arguments": {"lr": 0.1}}

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fleet.spec import EnsembleSpec, SpecError, check
-from fleet.spec.built_optimizer import built_optimizer, makers_of
 from fleet.spec.job import Job
+from fleet.spec.named_parts import built_optimizer, makers_of
 from fleet.spec.optimizer import Optimizer, patterns
 from fleet.spec.values import Named
 from trainers.task.unfit_task import UnfitTask

@@ -9,10 +9,10 @@ import torch
 from torch.optim import SGD, lr_scheduler
 
 from benchmarks.numbered.schedules import length_bars, rate_bars
-from fleet.run.harvest.errors import HarvestError
-from fleet.run.harvest.extension import _check_schedules
+from fleet.models.errors import HarvestError
+from fleet.models.extension import _check_schedules
 from fleet.spec import Job, SpecError, SpecTask, check, loads, results_mapping
-from fleet.spec.run_length import Length, follows_run, misfits
+from fleet.spec.run_length import Length, follows_run, length_misfits
 from fleet.spec.semantics import schedule_notes
 from tests.run.support import parts
 from trainers import Group, Trainer
@@ -124,13 +124,13 @@ def test_a_schedule_by_epochs_warms_up_by_epochs(warm_up: dict[str, Any]) -> Non
 )
 def test_a_schedule_that_is_not_as_long_as_the_run_is_told(schedule: dict[str, Any], told: str) -> None:
     asked = job(schedule=schedule)
-    found = list(misfits(asked, Length.of(asked, SAMPLES)))
+    found = list(length_misfits(asked, Length.of(asked, SAMPLES)))
     assert bool(found) == bool(told) and all(told in text for text in found)
 
 
 def test_a_warm_up_that_is_longer_than_the_run_is_told() -> None:
     asked = job(warm_up={"steps": 36})
-    (told,) = misfits(asked, Length.of(asked, SAMPLES))
+    (told,) = length_misfits(asked, Length.of(asked, SAMPLES))
     assert "takes 36 steps, and the whole run 36" in told
 
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from fleet.run.search.foretold import fresh_search
 from fleet.search import Record
 from fleet.search.columns import value_columns, value_row
 from fleet.search.sampling.chosen import BadSampler, sampler_of
 from fleet.search.sampling.explored import Explorer
 from fleet.search.sampling.given import check_values
 from fleet.search.sampling.space import answers_of, parameters, values_of
+from fleet.session.search.foretold import fresh_search
 from fleet.spec import EnsembleSpec, SpecError, check, loads, trial_job
-from fleet.spec.conditions import Enumerated, drawn
-from fleet.spec.corners import corners
+from fleet.spec.distributions import Enumerated, corners, drawn
 from tests.search.support.sections import spec_of
 
 SAMPLERS = ("random", "qmc", "tpe", "gp", "cmaes", "nsga2")

@@ -12,11 +12,11 @@ import pytest
 from benchmarks.numbered.fingerprints import fleet
 from benchmarks.numbered.searches import SMALL, ran, search, spec
 from fleet.journal.directory import RunDirectory
-from fleet.run.bad_input import BadInput
-from fleet.run.same_spec import keep_to_spec
 from fleet.search.stopping.halving import Halving
+from fleet.session.same_spec import keep_to_spec
 from fleet.spec import EnsembleSpec
-from tests.run_room.conftest import runtime
+from fleet.workers.agreement import BadInput
+from tests.session.conftest import runtime
 
 __all__ = ["runtime"]
 

@@ -10,9 +10,9 @@ from statistics import fmean
 import pytest
 
 import trainers
-from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
-from fleet.run.held_out import held_out_of
-from fleet.spec.own_part import part_of
+from fleet.models.recorded_spec import recorded_job, recorded_spec
+from fleet.session.held_out import held_out_of
+from fleet.spec.subsets import part_of
 from tests.run.support import parts
 from tests.run.support.bits import assert_same_bits, final_states
 from tests.run.support.ensembles import (

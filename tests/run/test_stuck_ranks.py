@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run.ranks.stack_board import Board
-from fleet.run.ranks.watchdog import Watchdog, forget_stacks, stuck_ranks
+from fleet.workers.watchdog import Board, Watchdog, forget_stacks, stuck_ranks
 from tests.run.support.ensembles import faulty, mlp, write_ensemble
 from tests.run.support.processes import ROOT, run
 
@@ -51,7 +50,7 @@ IN_ITS_RING = (
     "shutil.disk_usage = lambda place: asked.extend(['mpi4py.MPI' in sys.modules]) or "
     "(signal.pause() if sum(asked) == 5 else usage(place))"  # its fifth use of shared memory
 )
-IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 2; main._read_spec = lambda *_: signal.pause()"
+IN_THE_SPEC = "import fleet.session.main as main; main.SPEC_SECONDS = 2; main._read_spec = lambda *_: signal.pause()"
 
 
 @pytest.mark.parametrize(

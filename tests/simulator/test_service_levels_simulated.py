@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.run.dry_run import make_plan
+from fleet.session.dry_run import make_plan
 from fleet.simulator.traces import Trace, TraceError, TraceJob, read_trace, write_trace
 from fleet.simulator.traces.columns import JobColumns
 from fleet.spec import SpecError, check, load

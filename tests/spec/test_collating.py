@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from fleet.spec.collating import Pad, collate_of
+from fleet.spec.inputs import Pad, collate_of
 from fleet.spec.values import Named
 
 ROWS = [torch.arange(count, dtype=torch.float32) + 1 for count in (3, 1, 4)]
@@ -68,4 +68,4 @@ def test_samples_that_do_not_go_together(samples: list[Any], text: str) -> None:
 def test_names() -> None:
     assert isinstance(collate_of(Named(name="pad", arguments={"mask": True})), Pad)
     assert collate_of(Named(name="torch.utils.data:default_collate"))([1, 2]).tolist() == [1, 2]
-    assert isinstance(collate_of(Named(name="fleet.spec.collating:Pad")), Pad)
+    assert isinstance(collate_of(Named(name="fleet.spec.inputs:Pad")), Pad)

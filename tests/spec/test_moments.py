@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleet.spec import EnsembleSpec, SpecError, loads
-from fleet.spec.moments import due, moment, unix_seconds
+from fleet.spec.values import due, moment, unix_seconds
 
 SPEC = """
 name: due

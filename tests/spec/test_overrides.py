@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.spec import EnsembleSpec, Problem, SpecError, loads
-from fleet.spec.overrides import read_override
+from fleet.spec.document import read_override
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check, spec_hash
-from fleet.spec.own_part import part_in_words, part_of
+from fleet.spec.subsets import part_in_words, part_of
 from preprocess import Bag, Fold, Part
 
 SOURCE = {"source": "examples.digits:Digits", "arguments": {"train": True}}

@@ -10,9 +10,7 @@ import pytest
 
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SpecError, check, loads, spec_hash, trial_job
-from fleet.spec.conditions import Enumerated
-from fleet.spec.corners import corners
-from fleet.spec.distributions import Distribution
+from fleet.spec.distributions import Distribution, Enumerated, corners
 
 TEXT = """\
 name: searched

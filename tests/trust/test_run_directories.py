@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory, RunDirectoryError
 from fleet.journal.journal import MOST_LINE_BYTES, Journal, read_journal
+from fleet.journal.run_requests import AddedJobs
 from fleet.journal.work_note import WorkNote, take_deaths
 from fleet.report.event_file import EventFile
 from fleet.report.metrics_file import MetricsFile
 from fleet.report.status.looking import Look
 from fleet.report.status.scan import JournalScan
 from fleet.report.status.snapshot import NAME, write_snapshot
-from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.workers.watchdog import stuck_ranks
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import LaidByOthers
 from tests.report.conftest import SimulatedRun

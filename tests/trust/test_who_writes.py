@@ -21,7 +21,7 @@ READERS = {"read_text", "read_bytes", "fromfile"}
 
 MAY_WRITE = {
     "fleet/machine/doctor/machine.py:_hdf5": "tries HDF5's locks in a folder of its own",
-    "fleet/run/from_python/process.py:start": "a folder of its own",
+    "fleet/session/from_python/process.py:start": "a folder of its own",
     "preprocess/conversion/hdf5_file.py:_hdf5": "HDF5 writes into a file that is open",
     "preprocess/ring/shared_memory.py:_nameless": "shared memory without a name",
 }
@@ -38,13 +38,13 @@ MAY_READ = {
     "fleet/machine/submit/script.py:_bounded": KERNEL,
     "fleet/machine/submit/site.py:read_site": PACKAGE,
     "fleet/report/rendering.py:_template": PACKAGE,
-    "fleet/run/from_python/process.py:start": OWN,
-    "fleet/run/ranks/stack_board.py:state": KERNEL,
+    "fleet/session/from_python/process.py:start": OWN,
+    "fleet/workers/watchdog.py:state": KERNEL,
     "fleet/journal/lock.py:_boot": KERNEL,
-    "preprocess/ring/process.py:_state_and_start": KERNEL,
+    "preprocess/ring/shared_memory.py:_state_and_start": KERNEL,
     "preprocess/sharing/launch.py:_be_a_copy": "/dev/null",
-    "preprocess/sharing/place.py:_own_folder": KERNEL,
-    "preprocess/sources/trial.py:_own_memory": KERNEL,
+    "preprocess/sharing/launch.py:_own_folder": KERNEL,
+    "preprocess/sources/checked_files.py:_own_memory": KERNEL,
     "trainers/proof/ddp_processes.py:_end_with_parent": "/dev/null",
     "trainers/repeatable/device_pins.py:_drivers": KERNEL,
     "trainers/repeatable/instruction_sets.py:_cpu_info": KERNEL,

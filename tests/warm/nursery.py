@@ -35,9 +35,9 @@ from tests.warm.start.stand_in import surroundings
 IMPORTED = (
     "torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
     "cv2", "simplejpeg", "PIL.Image", "yaml", "tensorboard.summary.writer.event_file_writer", "fleet.commands.cli",
-    "fleet.run.main", "fleet.commands.one_job.rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
-    "fleet.report.page", "fleet.report.result_table", "fleet.spec.job_checks", "fleet.spec.data_checks",
-    "fleet.spec.calls", "rich._emoji_codes", "encodings.utf_8_sig",
+    "fleet.session.main", "fleet.commands.one_job.rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
+    "fleet.report.page", "fleet.report.result_table", "fleet.spec.job_checks", "fleet.spec.semantics",
+    "fleet.spec.references", "rich._emoji_codes", "encodings.utf_8_sig",
 )  # fmt: skip
 THROUGHPUT_SECONDS = 0.25  # in place of fleet's 0.5
 
@@ -228,7 +228,7 @@ def _let_libraries_be() -> None:
 
 def _hurry() -> None:
     """Let runs measure their preprocessors for half of the time: else a small run computes little else."""
-    vars(importlib.import_module("fleet.run.measuring.rating"))["THROUGHPUT_SECONDS"] = THROUGHPUT_SECONDS
+    vars(importlib.import_module("fleet.session.measuring.rating"))["THROUGHPUT_SECONDS"] = THROUGHPUT_SECONDS
 
 
 def main() -> None:

@@ -72,6 +72,6 @@ def _console() -> Console:
     """Standard output. Only the process that started ranks knows whether it is a terminal."""
     from rich.console import Console
 
-    from fleet.run.console import rank_console
+    from fleet.session.console import rank_console
 
     return rank_console() if launched_by_us() else Console()

@@ -185,7 +185,7 @@ def _devices() -> Iterator[Check]:
 
 
 def _shared_memory() -> Iterator[Check]:
-    from preprocess import shared_memory_available
+    from preprocess.ring.shared_memory import shared_memory_available
 
     free, place = shared_memory_available()
     text = f"{free / 2**30:.1f} GiB free, {place}"

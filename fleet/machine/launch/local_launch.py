@@ -54,7 +54,7 @@ class Mpiexec:
 
     @property
     def can_lose_ranks(self) -> bool:
-        """Whether the others can live on when one is lost (see `fleet.coordination.lost_ranks`)."""
+        """Whether the others can live on when one is lost (see `fleet.coordination.failures`)."""
         return self.family == "openmpi" and self.version >= 5
 
     def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:

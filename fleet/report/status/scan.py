@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.journal import events
-from fleet.journal.journal import event_of
-from fleet.journal.lines import devices_of, job_name, job_of, new_lines, second_of
+from fleet.journal.journal import devices_of, event_of, job_name, job_of, new_lines, second_of
 from fleet.journal.state import EnergyTotals
 
 _HEAD_BYTES = 80  # in which a line tells its kind

@@ -16,7 +16,7 @@ from fleet.search.sampling.own import Own
 from fleet.search.sampling.qmc import Qmc
 from fleet.search.sampling.random import Random
 from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
-from fleet.spec.calls import Misfit, misfits, refused
+from fleet.spec.references import Misfit, misfits, refused
 
 _OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler", "nsga2": "NSGAIISampler"}
 _TPE = {"multivariate": False, "constant_liar": False}

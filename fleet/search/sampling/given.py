@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.sampling.space import answers_of, values_of
-from fleet.spec.conditions import applies, set_paths
-from fleet.spec.distributions import Distribution
+from fleet.spec.distributions import Distribution, applies, set_paths
 from fleet.spec.problem import nearest
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.record import Record
-from fleet.spec.conditions import Enumerated
-from fleet.spec.distributions import Distribution
+from fleet.spec.distributions import Distribution, Enumerated
 
 
 class Grid:

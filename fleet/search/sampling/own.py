@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.record import Record
-from fleet.spec.conditions import set_paths
-from fleet.spec.distributions import Distribution
+from fleet.spec.distributions import Distribution, set_paths
 
 
 class Own:

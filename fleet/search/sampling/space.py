@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fleet.spec.conditions import applies, as_written, in_order
-from fleet.spec.corners import conditional
-from fleet.spec.distributions import Distribution, log_integer, place_of
+from fleet.spec.distributions import Distribution, applies, as_written, conditional, in_order, log_integer, place_of
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.trace import Trace
 from fleet.spec import Job
-from fleet.spec.moments import unix_seconds
+from fleet.spec.values import unix_seconds
 
 FORMAT = "spec"
 

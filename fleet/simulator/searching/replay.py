@@ -12,7 +12,7 @@ from fleet.search import Change, Record, Search
 from fleet.search.of_spec import rule_of
 from fleet.simulator.searching.recorded_search import RecordedSearch
 from fleet.spec import SearchSpec
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleet.simulator.comparing.settings import read_settings
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 
 _EXAMPLE = "halving:eta=3,rungs=1/3/9"
 

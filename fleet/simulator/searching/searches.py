@@ -28,7 +28,7 @@ from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
 from fleet.spec.policies import chosen_policy
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Stopping
 from preprocess.files.modules import importable
 
 

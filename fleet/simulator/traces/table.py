@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Flags, Floats
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.spec.moments import moment, unix_seconds
+from fleet.spec.values import moment, unix_seconds
 from preprocess.files.memory import check_claim
 from preprocess.files.reading import open_file
 

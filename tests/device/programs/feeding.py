@@ -11,10 +11,9 @@ import torch
 import torch_rig
 from torch import Tensor
 
-from fleet.run.ranks import feed as feed_module
-from fleet.run.ranks.feed import EpochEnd, HeldOutBatch, Reading, StepBatches
-from fleet.run.ranks.prefetch import ReadAhead
-from preprocess import HELD_OUT
+from fleet.workers import feed as feed_module
+from fleet.workers.feed import EpochEnd, HeldOutBatch, ReadAhead, Reading, StepBatches
+from preprocess.samples.order import HELD_OUT
 from tests.fleet import test_own_feed
 from tests.fleet.test_feed import feeds
 

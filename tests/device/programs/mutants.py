@@ -14,8 +14,8 @@ import numpy as np
 import torch
 import torch_rig
 
-from fleet.run.ranks import missing_samples, own_batches
-from fleet.run.ranks.feed import BatchFeed
+from fleet.workers import feed
+from fleet.workers.feed import BatchFeed
 from tests.device.programs import counting, feeding, sending, stepping
 from trainers.device import own_device
 
@@ -73,16 +73,16 @@ def _waits_for_places_far_ahead() -> bool:
 
 def _passes_by() -> bool:
     lane: Any = _Lane()
-    return not own_batches.pass_by(lane, 30, 1.0, lambda: False) or lane.released != 30
+    return not feed.pass_by(lane, 30, 1.0, lambda: False) or lane.released != 30
 
 
 def _goes_on_without_substitutes() -> bool:
     """Whether a feed's thread makes a batch while the thread that trains has yet to put samples there."""
     batch, taken = (np.zeros((1, 2)), np.zeros(1)), np.array([7])
-    asked = missing_samples.Missing.among("train", 0, np.array([3]), taken, np.zeros(8, np.bool_), batch)
+    asked = feed.Missing.among("train", 0, np.array([3]), taken, np.zeros(8, np.bool_), batch)
     missing = next(asked)
-    with ThreadPoolExecutor(1) as feed:
-        goes_on = feed.submit(next, asked, None)
+    with ThreadPoolExecutor(1) as pool:
+        goes_on = pool.submit(next, asked, None)
         harmed = bool(wait([goes_on], 0.2).done)
         missing.leave()
     return harmed

@@ -16,22 +16,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fleet.spec.changing_batch import ChangingBatch
-from fleet.spec.checkpoints import Checkpoints
+from fleet.spec.data import Data, Normalise, Order, Source, Transform
 from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
-from fleet.spec.job import Job
+from fleet.spec.job import ChangingBatch, Job, ServiceAgreement, Stop
 from fleet.spec.metrics import NamedMetric
-from fleet.spec.optimizer import Optimizer, ParameterGroup
-from fleet.spec.order import Order
+from fleet.spec.optimizer import Optimizer, ParameterGroup, Schedule, WarmUp
 from fleet.spec.resources import Energy, Resources, Store
-from fleet.spec.schedules import Schedule, WarmUp
-from fleet.spec.search import Budget, SearchSpec
-from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
-from fleet.spec.service_agreement import ServiceAgreement
-from fleet.spec.stop import Stop
-from fleet.spec.stopping import Stopping
+from fleet.spec.search import Budget, SearchSpec, Stopping
+from fleet.spec.sections import Checkpoints, Determinism, Policy, Profile, Rehearse
 from fleet.spec.values import Named, Seeds
 
 MODELS: tuple[type[BaseModel], ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fleet.journal.profile import ProfileError, RateProfile
+from fleet.journal.whole_files import ProfileError, RateProfile
 from fleet.machine.submit.site import SiteError, read_site
 from fleet.simulator.machines.rate_tables import read_rate_table
 from fleet.simulator.traces import TraceError, read_trace

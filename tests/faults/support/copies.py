@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fleet.run.search.inheriting import Inheriting
 from fleet.search import Copy, Decision
+from fleet.session.search.inheriting import Inheriting
 from tests.trainers.support.members import trained
 from trainers import file_name, write
 

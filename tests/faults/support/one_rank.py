@@ -19,21 +19,19 @@ from fleet.coordination.protocol import MakeRing
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.signals import StopFlag
-from fleet.run.coordinator_rank import coordinate
-from fleet.run.ending import THREAD_END_SECONDS, ends_all, exit_code
-from fleet.run.measuring import rating
-from fleet.run.opening.agreement import agree_on_spec
-from fleet.run.opening.opened_data import open_data
-from fleet.run.opening.whole_spec import whole_spec
-from fleet.run.options import RunOptions
-from fleet.run.ranks.guarded_thread import GuardedThread
-from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import Runtime
-from fleet.run.ranks.stack_board import Board
-from fleet.run.ranks.trainer_rank import TrainerRank
+from fleet.session.coordinator_rank import coordinate
+from fleet.session.measuring import rating
+from fleet.session.opening.opened_data import open_data
+from fleet.session.opening.whole_spec import whole_spec
+from fleet.session.options import RunOptions
 from fleet.spec import importable
-from preprocess import Ring
+from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, ends_all, exit_code
+from fleet.workers.rank import GuardedThread, Rank, Ties
+from fleet.workers.runtime import Runtime
+from fleet.workers.trainer_rank import TrainerRank
+from fleet.workers.watchdog import Board
 from preprocess.making import dataset
+from preprocess.ring.ring import Ring
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -63,7 +61,7 @@ class OnePlace(ClusterMap):
 
 
 def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
-    """As `fleet.run.main` does it on each rank."""
+    """As `fleet.session.main` does it on each rank."""
     folder = options.spec.parent
     spec = agree_on_spec(world, lambda: whole_spec(options), folder)
     with importable([folder, Path.cwd()]):

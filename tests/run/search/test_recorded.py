@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fleet.run.bad_input import BadInput
-from fleet.run.recorded_choices import with_known_rule
-from fleet.run.search.recorded import recorded
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
+from fleet.session.recorded_choices import with_known_rule
+from fleet.session.search.recorded import recorded
 from fleet.spec import EnsembleSpec, load, results_mapping
+from fleet.workers.agreement import BadInput
 from tests.journals import as_events
 from tests.run.support.ensembles import Ensemble, RunFolder
 

@@ -10,7 +10,7 @@ from typing import Any
 from fleet.search import Change, Decision, Search
 from fleet.search.of_spec import search_of, seed_of
 from fleet.spec import EnsembleSpec
-from fleet.spec.trial import trial_name
+from fleet.spec.expansion import trial_name
 from tests.search.support.curves import drawn
 
 Line = dict[str, Any]

@@ -1,0 +1,107 @@
+"""A trained network's weights in a file that plain torch reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor, nn
+
+import fleet
+from fleet.journal.whole_files import strict_json
+from fleet.models.errors import HarvestError
+from fleet.models.members import Member
+from fleet.models.network import TrainedNetwork
+from fleet.models.stored import content_digest
+from fleet.spec import EnsembleSpec
+from preprocess.files.writing import cause, make_folder, whole_file
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a network's `state_dict()` holds, each tensor with memory of its own.
+
+    Attributes:
+        tensors: by name.
+        tied: name -> the name of the tensor that is the same in the network.
+    """
+
+    tensors: Mapping[str, Tensor]
+    tied: Mapping[str, str]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Weights:
+        """Take a model's weights. HarvestError if its state is more than tensors."""
+        tensors: dict[str, Tensor] = {}
+        first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+        tied: dict[str, str] = {}
+        for name, value in model.state_dict().items():
+            if not isinstance(value, Tensor):
+                text = f"{name} of the network is of type {type(value).__name__}, and such a file holds tensors alone"
+                raise HarvestError(f"{text}; let get_extra_state give a tensor, or keep the checkpoint itself")
+            place = (value.data_ptr(), value.shape, value.stride())
+            if value.numel() and place in first:
+                tied[name] = first[place]
+            first.setdefault(place, name)
+            tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return cls(tensors, tied)
+
+
+def card_of(network: TrainedNetwork, member: Member, spec: EnsembleSpec, tied: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a person should know of a network: where it is from, how good it was, and what its inputs are."""
+    saved, job = network.checkpoint, member.job
+    data = spec.data.get(job.data or "")
+    return {
+        "job": member.name,
+        "run": spec.name,
+        "epoch": saved.epoch,
+        "step": saved.step,
+        "steps": saved.steps,
+        "metrics": dict(saved.history.at(saved.epoch)) if saved.step == 0 else {},
+        "checkpoint": str(network.path),
+        "digest": content_digest(network.path),
+        "tied": dict(tied),
+        "normalise": None if data is None or data.normalise is None else data.normalise.model_dump(mode="json"),
+        "spec": job.model_dump(mode="json"),
+        "determinism": spec.determinism.model_dump(mode="json"),
+        "versions": {"fleet": fleet.__version__, "torch": torch.__version__},
+        "pins": dict(saved.pins),
+    }
+
+
+def write_weights(path: Path, weights: Weights, card: Mapping[str, Any]) -> None:
+    """Write `path`, a safetensors file with the card in its metadata, and the card beside it with the ending .json.
+
+    Raises:
+        HarvestError: the library is missing, or a file cannot be written.
+    """
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise HarvestError('safetensors is not installed: pip install "fleet-hpc[harvest]"') from error
+    text = strict_json(card)
+    metadata = {"format": "pt", "fleet": text}
+    with written(path) as file:
+        file.write(save(dict(weights.tensors), metadata=metadata))
+    with written(path.with_name(f"{path.name}.json")) as file:
+        file.write(f"{json.dumps(json.loads(text), indent=1)}\n".encode())
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that is complete or not there, as `preprocess.files.writing.whole_file`; and the folder, if need be.
+
+    Raises:
+        HarvestError: it cannot be written.
+    """
+    try:
+        make_folder(path.absolute().parent)
+        with whole_file(path) as file:
+            yield file
+    except OSError as error:
+        raise HarvestError(f"{path} cannot be written: {cause(error)}; make room or choose another") from error
