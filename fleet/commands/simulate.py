@@ -46,8 +46,8 @@ from fleet.commands.simulate_search import (
     Widths,
     simulate_search,
 )
-from fleet.machine.launch.exit_codes import FAILED, STOPPED
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.launch.launched import FAILED, STOPPED
+from fleet.machine.standard_streams import others_on_standard_error
 from preprocess.files.modules import safe_path
 
 if TYPE_CHECKING:

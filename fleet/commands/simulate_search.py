@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import FAILED, STOPPED
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.launch.launched import FAILED, STOPPED
+from fleet.machine.standard_streams import others_on_standard_error
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -19,7 +19,6 @@ from fleet.coordination.executor import (
     RanksGone,
     RunHooks,
     SetBack,
-    Start,
     StopReason,
 )
 from fleet.coordination.failures import RanksLost, SilentGroupError, TooFewDevicesError
@@ -27,7 +26,7 @@ from fleet.coordination.first_rates import FirstRates, NewcomerRates
 from fleet.coordination.job_checkpoints import record_checkpoint
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import Recorder
-from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
+from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath, demand_of
 from fleet.scheduling.model.plan import Plan
@@ -876,7 +875,7 @@ class Feeding:
             if job not in starting:
                 yield job, self._ledger.jobs[job].state.lane if self._share else job
         for job, start in starting.items():
-            yield job, (self._ledger.jobs[job].stream, start.epoch, start.lane) if self._share else job
+            yield job, (self._ledger.jobs[job].stream, start.epoch, start.lane_group) if self._share else job
 
 
 def _made(path: DataPath, lent: int) -> float:

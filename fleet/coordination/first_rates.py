@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fleet.coordination.executor import Executor, Measured, PendingStarts, RunHooks, StopReason
@@ -148,18 +148,17 @@ class FirstRates:
 
     def _heard(self, job: str) -> None:
         self._news[job] = None
-        for name, curves in self._guessed_anew():
-            self._books.record_rates(name, curves, "guessed")
-            self._news[name] = None
+        if guesses := dict(self._guessed_anew()):
+            self._books.record(events.Guesses(rates=guesses))
+            self._news.update(dict.fromkeys(guesses))
 
-    def _guessed_anew(self) -> Iterable[tuple[str, dict[str, RateCurve]]]:
-        """Jobs without devices that are expected to be much faster or slower than was guessed."""
+    def _guessed_anew(self) -> Iterator[tuple[str, float]]:
+        """Jobs without devices that are expected to be much faster or slower than was guessed, and how fast on one."""
         for job in self._ledger.jobs.guessed:
             rate = self._outside.guess(job.name)
-            factor = 1.0 if rate is None else rate / next(iter(job.curves.values()))(1)
-            if abs(factor - 1) < CHANGE:
+            if rate is None or abs(rate / next(iter(job.curves.values()))(1) - 1) < CHANGE:
                 return  # what was learnt of the device concerns all of them alike
-            yield job.name, {kind: curve.scaled(factor) for kind, curve in job.curves.items()}
+            yield job.name, rate
 
     def _guessed_on_several(self, state: State, allocation: Allocation) -> list[str]:
         return [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Started, StopReason
 from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
@@ -25,6 +25,7 @@ from fleet.coordination.protocol import (
     SamplesMade,
     SampleTorn,
     SaveJob,
+    Start,
     StartGroup,
     StepsTimed,
     StopGroup,
@@ -261,9 +262,8 @@ class LiveExecutor:
     def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool, after: str = "") -> None:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
-            start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
-            start.turn_seconds, moved, start.shares, start.until, after,
-        )  # fmt: skip
+            **vars(start), members=members, tag=self._next_tag(), round=round_, lane=lane, moved=moved, after=after
+        )
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)

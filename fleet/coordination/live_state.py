@@ -232,6 +232,12 @@ class LiveState(events.Observer):
         curves = {kind: RateCurve(each, per_node=cluster.per_node(kind), workers=limit) for kind, each in kinds.items()}
         self.rated(event.job, curves, event.source == "guessed")
 
+    def on_guesses(self, event: events.Guesses) -> None:
+        for name, rate in event.rates.items():
+            if name in self.jobs and (curves := self.jobs[name].curves):
+                factor = rate / next(iter(curves.values()))(1)
+                self.rated(name, {kind: curve.scaled(factor) for kind, curve in curves.items()}, True)
+
     def on_batch_profile(self, event: events.BatchProfile) -> None:
         self.rated_with(event.job, event.batch, event.rate)
 

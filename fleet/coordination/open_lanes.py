@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fleet.coordination.executor import Start
 from fleet.coordination.live_state import LiveState
-from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, StreamAwaited
+from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, Start, StreamAwaited
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
 from fleet.scheduling.model.job_state import JobState
@@ -86,7 +85,7 @@ class OpenLanes:
         together: dict[object, list[tuple[Start, StreamPlace]]] = {}
         for start in batch:
             place = self._maker.place_of(start.job, start.epoch, start.step)
-            together.setdefault((place.key, start.lane) if share else start.job, []).append((start, place))
+            together.setdefault((place.key, start.lane_group) if share else start.job, []).append((start, place))
         opened = []
         for readers in self._divided(list(together.values())):
             lane = self._open([start for start, _ in readers], [place for _, place in readers])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fleet.coordination.coordinator import Coordinator, PolicyTrigger
-from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
-from fleet.coordination.protocol import AtStep
+from fleet.coordination.protocol import AtStep, Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fleet.coordination.coordinator import Feeding
-from fleet.coordination.executor import Start
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.job_table import fed_by
 from fleet.coordination.live_state import HelperPreprocessors, LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster

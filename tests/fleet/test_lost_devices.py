@@ -9,11 +9,12 @@ from itertools import count
 import pytest
 
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
 from fleet.coordination.failures import RanksLost
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start
+from fleet.coordination.executor import Event, GroupEnded, RunHooks
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
-from fleet.coordination.protocol import EpochEnded, Formed, Left, StartGroup, StopGroup
+from fleet.coordination.protocol import EpochEnded, Formed, Left, Start, StartGroup, StopGroup
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan

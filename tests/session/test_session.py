@@ -18,7 +18,7 @@ from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, S
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
 from fleet.journal.run_requests import AddedJobs
-from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.machine.launch.launched import DONE, STOPPED
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError, kept
 from fleet.session.stages.opened import Opened, open_run

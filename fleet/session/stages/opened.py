@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fleet.cluster.batch_systems import find_allocation
 from fleet.coordination.coordinator import heed
 from fleet.coordination.live_state import run_summary
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.whole_files import EnsembleFile
-from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.scheduling.policies import Policy
 from fleet.session.search.halted import Halted
 from fleet.session.search.searching import Searching

@@ -1,29 +1,54 @@
-"""Tries what runs need, for real: ranks are started, devices multiply, files are written and read back."""
+"""One thing that was looked at."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from select import select
 from threading import Timer
+from typing import Any
 
 import numpy as np
 import psutil
 
-from fleet.machine.devices import MASKS, has_gpus
-from fleet.machine.doctor.check import Check, Verdict
-from fleet.machine.doctor.energy import check_energy
+from fleet.cluster.batch_systems import BUILT_IN
+from fleet.machine.devices import FILES, MASKS, has_gpus
+from fleet.machine.energy import sensors, zones
+from fleet.machine.launch.loopback import listening
 from preprocess.files.modules import python
+
+
+class Verdict(Enum):
+    """ok: it works. missing: it does not, and runs do without. broken: runs need it."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    """name: the thing's name. text: the finding. mend: what to do; "" if it works."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    mend: str = ""
+
 
 _RANKS = """
 import sys
@@ -265,8 +290,7 @@ def _horovod() -> Iterator[Check]:
 
 
 def _schedulers() -> Iterator[Check]:
-    programs = {"Slurm": "sbatch", "LSF": "bsub", "PBS": "qsub", "Flux": "flux"}
-    here = [name for name, program in programs.items() if shutil.which(program)]
+    here = [system.title for system in BUILT_IN.values() if shutil.which(system.program)]
     if here:
         yield Check("scheduler", Verdict.OK, ", ".join(here))
     else:
@@ -297,3 +321,71 @@ def _importable(name: str) -> bool:
     except Exception:  # a library that does not fit raises whatever it likes
         return False
     return True
+
+
+def check_energy(powercap: Path, hwmon: Path, devices: Path = FILES) -> Iterator[Check]:
+    """Look for counters.
+
+    Args:
+        powercap, hwmon: folders of the kernel's files.
+        devices: the folder of the system's devices.
+    """
+    found, mends = [], []
+    counters = zones(powercap)
+    closed = [file for file in counters if not os.access(file, os.R_OK)]
+    if closed:
+        mends.append(
+            f"only root can read {len(closed)} of {len(counters)} counters of RAPL: "
+            f"sudo chmod a+r {powercap}/*/energy_uj, after each start of the host"
+        )
+    if len(counters) > len(closed):
+        found.append(f"rapl of {len(counters) - len(closed)} zones")
+    drivers = sensors(hwmon)
+    if drivers:
+        found.append(f"{', '.join(sorted(set(drivers.values())))} of {len(drivers)} GPUs")
+    nvidia = len(list(devices.glob("nvidia[0-9]*")))
+    if nvidia and find_spec("pynvml") is not None:
+        found.append(f"NVML of {nvidia} GPUs")
+    elif nvidia:
+        mends.append('NVIDIA\'s GPUs tell it through a package: pip install "fleet-hpc[energy]"')
+    if not counters and not drivers and not nvidia:
+        mends.append("this host shows none, as virtual ones do; runs say nothing of energy here")
+    works = found and not mends
+    verdict, text = Verdict.OK if works else Verdict.MISSING, "; ".join(found) or "nothing is read"
+    yield Check("energy", verdict, text, "; ".join(mends))
+
+
+_UNKNOWN = "a place that this system does not tell"
+
+
+def listeners_here() -> dict[str, Any]:
+    """What `listeners_by_node` takes of each rank.
+
+    Its node, the addresses beyond the loopback interface where it and its launcher listen, and the node's interfaces.
+    """
+    places: set[str] = set()
+    for process in (os.getpid(), os.getppid()):
+        try:
+            places |= {place.rpartition(":")[0] for place in listening(process)}
+        except (OSError, AttributeError):
+            places.add(_UNKNOWN)
+    kinds = (socket.AF_INET, socket.AF_INET6)
+    interfaces = [
+        f"{name} {each.address}"
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if name not in ("lo", "lo0") and each.family in kinds
+    ]
+    return {"node": socket.gethostname(), "places": sorted(places), "interfaces": ", ".join(interfaces)}
+
+
+def listeners_by_node(told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each node whose ranks or launcher others can reach."""
+    nodes: dict[str, tuple[set[str], str]] = {}
+    for rank in told:
+        nodes.setdefault(rank["node"], (set(), rank["interfaces"]))[0].update(rank["places"])
+    return [
+        f"{node}: ranks and launcher listen on {', '.join(sorted(places))}; its interfaces: {interfaces}"
+        for node, (places, interfaces) in nodes.items()
+        if places
+    ]

@@ -1,4 +1,4 @@
-"""Standard output is a command's answer, which programs may read: what other code prints meanwhile goes elsewhere."""
+"""What fleet says on standard error, beside what its ranks and their libraries write there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Print `text` on standard error, as fleet's own word; not where nobody can read it any more.
+
+    It has no control characters but line feeds: names that stand in files steer no terminal.
+    """
+    text = "".join(character if character.isprintable() or character == "\n" else " " for character in text)
+    with suppress(OSError):
+        print(f"fleet: {text}", file=sys.stderr, end=end, flush=True)
+
 
 _OUTPUT, _ERROR = 1, 2
 
