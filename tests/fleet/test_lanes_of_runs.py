@@ -15,17 +15,16 @@ from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 
 
-class Joining:
+class Joining(Policy):
     """Starts one job, then has it begin anew where it is, beside another; keeps the lanes that it sees."""
 
     name: ClassVar[str] = "joining"
     shares_streams: ClassVar[bool] = True
-    trigger: ClassVar[Trigger] = Trigger()
 
     def __init__(self) -> None:
         self.asked = 0

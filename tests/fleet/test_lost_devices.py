@@ -19,11 +19,12 @@ from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import POLICIES, policy
+from fleet.scheduling.policies import policy
+from tests.scheduling.support.all_policies import NAMES
 
 CURVE = RateCurve({1: 10.0}, 1)
 LOST = 1
-NAMES = [kind.name for kind in POLICIES]
+NAMES = NAMES
 
 
 class LosesADevice:

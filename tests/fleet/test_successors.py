@@ -16,8 +16,8 @@ from fleet.coordination.protocol import EpochEnded, Formed, Left, Start, StartGr
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Cluster, State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from tests.fleet.test_coordinator import CURVE, Clock, Obedient
 from tests.fleet.test_losses import Machine
@@ -104,10 +104,8 @@ class Telling(Obedient):
         return super().next_event(timeout)
 
 
-class Wavering:
+class Wavering(Policy):
     """One job after the other on the only device; which comes next is the other one each time that it is asked."""
-
-    name, shares_streams, trigger = "wavering", False, Trigger()
 
     def __init__(self) -> None:
         self.asked = 0

@@ -14,7 +14,6 @@ from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.whole_files import RateProfile
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import most_executors, weighs_data_path
 from fleet.session.foretold_data_path import foretold_data_path
 from fleet.session.known_rates import EXECUTORS, KnownRates, RatesByJob, executors_of
 from fleet.session.measuring.batch_ends import BatchEnds
@@ -69,7 +68,7 @@ def rate_jobs(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.state.jobs.values()}
     data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    lent, weighed = keeper.state.helpers.lending.most, weighs_data_path(opened.policy)
+    lent, weighed = keeper.state.helpers.lending.most, opened.policy.weighs_data_path
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
@@ -175,7 +174,7 @@ def _measured(rating: Rating, ends: BatchEnds, together: ExecutorRates, opened: 
 def _most_executors(opened: Opened) -> int:
     """How many executors of a job the policy may have on an accelerator; 1 where it does not choose."""
     cluster = opened.rank.cluster
-    chosen = most_executors(opened.policy) if len(cluster.rated) == 1 and not opened.rank.runtime.rehearsal else 1
+    chosen = opened.policy.most_executors if len(cluster.rated) == 1 and not opened.rank.runtime.rehearsal else 1
     return min(chosen, cluster.members)
 
 
