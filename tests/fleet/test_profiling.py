@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -128,26 +127,26 @@ def test_a_measurement_may_take_more_steps_than_a_schedule_has() -> None:
     keep_busy(Trainer(_OfFewSteps(), 2, Group.alone()), SampleLayout((3, 4), "float32"), lambda: next(looks))
 
 
-class _SlowToBegin(_Task):
-    """Its first step takes longer than all others together, as the first on a device does."""
+class _TimedSteps(_Task):
+    """Each step takes a second of a clock that only moves here, and the first a hundred, as the first on a device."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
 
     def model(self) -> nn.Module:
         model = super().model()
-        model.register_forward_pre_hook(lambda *_: None if self.begun else self.begin())
+        model.register_forward_pre_hook(lambda *_: self.pass_time())
         return model
 
-    begun = False
-
-    def begin(self) -> None:
-        self.begun = True
-        end = time.process_time() + 1.0
-        while time.process_time() < end:
-            pass
+    def pass_time(self) -> None:
+        self.now += 1.0 if self.now else 100.0
 
 
-def test_a_first_step_that_is_slow_leaves_as_many_timed_ones() -> None:
-    trainer = Trainer(_SlowToBegin(), 1, Group.alone())
-    timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=48, timed=20, budget_seconds=8.0)
+def test_a_first_step_that_is_slow_leaves_as_many_timed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _TimedSteps()
+    trainer = Trainer(task, 1, Group.alone())
+    monkeypatch.setattr("fleet.profiling.measure.time.perf_counter", lambda: task.now)
+    timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=48, timed=20, budget_seconds=148.0)
     assert (trainer.steps, timing.batches) == (48, 20)
 
 
