@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.ending import end, mendable
+from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 if TYPE_CHECKING:

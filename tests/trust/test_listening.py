@@ -157,7 +157,7 @@ def test_the_store_of_torch_s_messages_is_a_file_of_this_user_alone(tmp_path: Pa
         "import os, stat, sys",
         "from pathlib import Path",
         "from mpi4py import MPI",
-        "from fleet.commands.one_job.torch_world import transport_of_world",
+        "from fleet.commands.train_options import transport_of_world",
         "transport_of_world(MPI.COMM_WORLD, True)",
         "import torch.distributed as dist",
         "store = dist.distributed_c10d._get_default_store().underlying_store",

@@ -1,18 +1,117 @@
-"""Figures of a comparison, for plotly: as many points as an eye can tell apart, however many jobs there were."""
+"""What `fleet simulate` shows and writes of a comparison: its table, figures for plotly, page and files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fleet.commands.simulated.side_by_side import Column
+from fleet.report.colours import network_colours
 from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
 from fleet.report.figures.layout import FigureTrace as Line
+from fleet.report.rendering import page_environment, plotly, script_json
+from fleet.report.wording import duration
+from fleet.simulator.comparing.cases import Case
+from fleet.simulator.comparing.cluster_shape import shape_of
+from fleet.simulator.comparing.comparison import Comparison
 from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.tables.job_table import job_lines
+from fleet.simulator.tables.time_table import device_lines, timeline_lines
+from preprocess.files.writing import make_folder, write_parts, write_whole
+
+
+def _count(value: float) -> str:
+    """12,345; with a decimal where it has one."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def percent(value: float) -> str:
+    """74.9 %."""
+    return f"{100 * value:.1f} %"
+
+
+def _plain(value: float) -> str:
+    """Three digits that matter."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def milliseconds(value: float) -> str:
+    """0.047 ms."""
+    return f"{_plain(1000 * value)} ms"
+
+
+_METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("jobs", "jobs", _count),
+    ("finished", "done", _count),
+    ("admitted", "admitted", _count),
+    ("dropped", "dropped", _count),
+    ("drop_ratio", "drop ratio", percent),
+    ("deadline_ratio", "deadlines met", percent),
+    ("late_admitted", "admitted, but late", _count),
+    ("avg_jct", "mean completion time", duration),
+    ("p99_jct", "99th percentile of it", duration),
+    ("makespan", "makespan", duration),
+    ("avg_wait", "mean wait for the first device", duration),
+    ("avg_queue", "jobs that wait, mean", _plain),
+    ("median_fairness", "finish-time fairness, median", _plain),
+    ("max_fairness", "finish-time fairness, worst", _plain),
+    ("restarts_per_job", "restarts a job", _plain),
+    ("gpu_hours", "device-hours", _plain),
+    ("utilisation", "utilisation", percent),
+    ("cluster_efficiency", "cluster efficiency", percent),
+    ("sjs_efficiency", "SJS efficiency", percent),
+    ("avg_idle", "wait of a device, mean", duration),
+    ("max_idle", "wait of a device, longest", duration),
+    ("p99_plan_seconds", "99th percentile of a plan's time", milliseconds),
+    ("seconds", "simulated in", duration),
+)
+"""Key of `SimulationOutcome.summary`, what people call it, how it is written."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The outcomes of one policy with one set of parameters, by seed."""
+
+    label: str
+    cases: tuple[Case, ...]
+    outcomes: tuple[SimulationOutcome, ...]
+
+
+def columns(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> tuple[Column, ...]:
+    """One for each label, in the order in which they first stand."""
+    found: dict[str, list[int]] = {}
+    for place, case in enumerate(cases):
+        found.setdefault(case.label, []).append(place)
+    return tuple(
+        Column(label, tuple(cases[i] for i in places), tuple(outcomes[i] for i in places))
+        for label, places in found.items()
+    )
+
+
+def rows(compared: Sequence[Column]) -> list[tuple[str, list[str]]]:
+    """What people call a metric, and its cell in each column; metrics of which nobody has anything are left out."""
+    summaries = [[outcome.summary() for outcome in column.outcomes] for column in compared]
+    table = []
+    for key, title, written in _METRICS:
+        cells = [_cell([summary.get(key) for summary in column], written) for column in summaries]
+        if any(cell != "-" for cell in cells):
+            table.append((title, cells))
+    return table
+
+
+def _cell(values: Sequence[float | None], written: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    least, middle, most = (written(value) for value in (min(known), median(known), max(known)))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
 
 Values = npt.NDArray[Any]
 POINTS = 300
@@ -157,3 +256,73 @@ def _short(values: Values) -> list[float]:
 def _unit(seconds: float) -> tuple[float, str]:
     """Days where hours are many."""
     return (86400.0, "Days") if seconds > 14 * 86400 else time_unit(seconds)
+
+
+def comparison_page(comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str] = ()) -> str:
+    """The page as text; it needs no network to be read.
+
+    Args:
+        outcomes: in the order of the cases.
+        notes: what a reader must know of the jobs.
+    """
+    compared = columns(comparison.cases, outcomes)
+    colours = network_colours([column.label for column in compared])
+    figures = comparison_figures(compared, colours)
+    return (
+        page_environment()
+        .get_template("simulation.html.j2")
+        .render(
+            name=comparison.workload.name,
+            shape=shape_of(comparison.cluster),
+            devices=comparison.cluster.size,
+            jobs=len(outcomes[0].names),
+            costs=comparison.costs,
+            failures=comparison.failures is not None,
+            columns=compared,
+            seeds=sorted({case.seed for case in comparison.cases}),
+            rows=rows(compared),
+            notes=notes,
+            colours=colours,
+            figures=figures,
+            figures_json=script_json(figures),
+            plotly=plotly() if figures else "",
+        )
+    )
+
+
+PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
+
+
+def comparison_json(comparison: Comparison, outcomes: Sequence[SimulationOutcome]) -> dict[str, Any]:
+    """One object for one simulation, {"runs": [...]} for several."""
+    runs = [
+        outcome.summary() | {"seed": case.seed, "parameters": dict(case.parameters)}
+        for case, outcome in zip(comparison.cases, outcomes, strict=True)
+    ]
+    return runs[0] if len(runs) == 1 else {"runs": runs}
+
+
+def write_jobs(path: Path, comparison: Comparison, outcomes: Sequence[SimulationOutcome]) -> None:
+    """Write one line a job and simulation, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_parts(path, job_lines(comparison.cases, outcomes))
+
+
+def write_folder(
+    folder: Path, comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str]
+) -> None:
+    """Write everything, each file whole or not at all; the page comes last.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    make_folder(folder)
+    cases = comparison.cases
+    write_whole(folder / FIGURES, json.dumps(comparison_json(comparison, outcomes), indent=1) + "\n")
+    write_jobs(folder / JOBS, comparison, outcomes)
+    write_parts(folder / TIMELINE, timeline_lines(cases, outcomes))
+    write_parts(folder / DEVICES, device_lines(cases, outcomes, comparison.cluster))
+    write_whole(folder / PAGE, comparison_page(comparison, outcomes, notes))
