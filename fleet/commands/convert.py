@@ -82,7 +82,7 @@ def convert(
 
 
 def _convert(source: str, destination: Path, options: dict[str, Any]) -> Conversion:
-    from fleet.machine.signals import StopFlag
+    from fleet.machine.launch.launched import StopFlag
     from fleet.spec.references import importable
     from preprocess.conversion.convert import convert as convert_data
     from preprocess.conversion.packing import ConversionFailure

@@ -25,8 +25,7 @@ from fleet.commands.arguments import (
 )
 from fleet.commands.entry import mendable
 from fleet.journal.whole_files import ENSEMBLE_NAME
-from fleet.machine.launch.launched import ABORTED, FAILED, QuickEnd, inside_launcher, leave_first, loading
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import ABORTED, FAILED, QuickEnd, StopFlag, inside_launcher, leave_first, loading
 from fleet.machine.standard_streams import tell
 from fleet.session.options import ExtendOrder, ProfileOrder, RunOptions
 from fleet.spec.resources import Resources

@@ -15,9 +15,8 @@ from fleet.commands.arguments import RunFolder, Trust
 from fleet.commands.compare import compare_states_of
 from fleet.commands.entry import mendable
 from fleet.commands.train_options import TrainError, TrainOptions, inside_torchrun
-from fleet.machine.launch.launched import BAD_INPUT, DONE, STOPPED, inside_launcher
+from fleet.machine.launch.launched import BAD_INPUT, DONE, STOPPED, StopFlag, inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.report.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve

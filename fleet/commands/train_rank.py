@@ -32,6 +32,7 @@ from fleet.machine.launch.launched import (
     DONE,
     FAILED,
     STOPPED,
+    StopFlag,
     copy_small_messages,
     launch_folder,
     launched_by_us,
@@ -39,7 +40,6 @@ from fleet.machine.launch.launched import (
     leave_code,
 )
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.report.terminal import progress_bar
 from fleet.spec.references import resolve

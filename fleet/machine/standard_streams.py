@@ -1,4 +1,4 @@
-"""What fleet says on standard error, beside what its ranks and their libraries write there."""
+"""Standard error for fleet's own words, and standard output for a command's answer alone, which programs may read."""
 
 from __future__ import annotations
 

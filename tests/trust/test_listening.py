@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from fleet.machine.doctor import listeners_by_node, listeners_here
-from fleet.machine.launch.local_launch import Mpiexec
-from fleet.machine.launch.loopback import keep_on_loopback, listening
+from fleet.machine.launch.local_launch import Mpiexec, keep_on_loopback, listening
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, Running, run, started
 from trainers.messages.torch_backend import joined_store, listening_store
