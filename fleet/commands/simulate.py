@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleet.simulator.comparing.cases import Case
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.workload import Workload
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
     from fleet.simulator.outcome import SimulationOutcome
     from fleet.simulator.searching.recorded_search import RecordedSearch
     from fleet.simulator.searching.searches import Replayed, SearchCase
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated"),
+    typer.Option(
+        "--policy", metavar="NAME", help="a policy, module:Name, or either:parameter=value,...; may be repeated"
+    ),
 ]
 TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
 Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
@@ -230,7 +232,7 @@ def _bounds(text: str) -> tuple[float, float]:
 def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
     """The costs that the options ask for; else the run's."""
     from fleet.simulator.comparing.workload import costs_of_run
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
 
     paid = Costs() if workload.run is None else costs_of_run(workload.run)
     return Costs(paid.start if start is None else start, paid.restart if restart is None else restart)
@@ -482,7 +484,7 @@ def _search_cases(record: RecordedSearch, options: SearchOptions) -> tuple[Searc
 
 
 def _search_costs(record: RecordedSearch, options: SearchOptions) -> Costs:
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
 
     start = record.overhead if options.start is None else options.start
     return Costs(start, start if options.restart is None else options.restart)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.rates.kind_rates import FILE as KIND_FILE
-from fleet.simulator.rates.kind_rates import KindRates, read_kind_rates
-from fleet.simulator.rates.pollux_rates import PolluxRates, read_pollux_rates
-from fleet.simulator.rates.rates import unknown
-from fleet.simulator.rates.sia_rates import PLACEMENTS as SIA_PLACEMENTS
-from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
+from fleet.simulator.machines.kinds import FILE as KIND_FILE
+from fleet.simulator.machines.kinds import read_kind_rates
+from fleet.simulator.machines.machine import Costs, MeasuredMachine, Rates, unknown
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.table import TraceTable, read_table
+from fleet.spec.references import ReferenceProblem, resolve
+from preprocess.files.modules import importable
 
 BATCH = "global_batch_size"
 MOST_DEVICES = 1_000_000
+PAPERS = {
+    "*/placements.csv": "benchmarks.papers.pollux_machine:read_pollux_rates",
+    "*/placements-*.csv": "benchmarks.papers.sia_machine:read_sia_rates",
+}
+"""Files of rates in forms of other people's artifacts, and what reads them, in fleet's repository."""
 
 
 class RateTable:
@@ -86,6 +93,10 @@ class RateTable:
             raise unknown("batch size", "", self.batches(job.model))
         return self.rates(job.model, job.batch_size, limit)
 
+    def machine(self, cluster: Cluster, costs: Costs, guaranteed: int | None = None) -> MeasuredMachine:
+        """As `Rates.machine`."""
+        return MeasuredMachine(cluster, self, costs, guaranteed)
+
     def peak(self, model: str, batch: int) -> int:
         """The smallest measured count with the highest rate: more devices do not help.
 
@@ -137,8 +148,8 @@ def read_rate_table(folder: str | Path) -> RateTable:
     return RateTable(measured)
 
 
-def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates | SiaRates:
-    """Read rates in whichever of the known forms the folder, or file, has: ElasticFlow's, EasyScale's, Pollux', Sia's.
+def read_rates(path: str | Path) -> Rates:
+    """Read rates in whichever of the known forms the folder, or file, has: ElasticFlow's, EasyScale's, or of PAPERS.
 
     Raises:
         TraceError: there are none, or they cannot be used; it tells of everything that is wrong.
@@ -148,11 +159,20 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates | SiaRat
         raise TraceError.of(path, "there is no such file or folder", "name a folder of measured rates")
     if (path / KIND_FILE).is_file() or path.name == KIND_FILE:
         return read_kind_rates(path)
-    if path.is_dir() and any(path.glob("*/placements.csv")):
-        return read_pollux_rates(path)
-    if path.is_dir() and any(path.glob("*/" + SIA_PLACEMENTS.format("*"))):
-        return read_sia_rates(path)
+    for pattern, reader in PAPERS.items() if path.is_dir() else ():
+        if any(path.glob(pattern)):
+            return _read_by(reader, path)
     return read_rate_table(path)
+
+
+def _read_by(reader: str, path: Path) -> Rates:
+    try:
+        with importable([Path.cwd()]):
+            read: Callable[[Path], Rates] = resolve(reader)
+    except ReferenceProblem:
+        rule = f"rates of this form are read by {reader}, which is in fleet's repository and not in the package"
+        raise TraceError.of(path, rule, "run this where the folder benchmarks is") from None
+    return read(path)
 
 
 def _read_model(table: TraceTable) -> dict[int, dict[int, float]]:
@@ -214,3 +234,82 @@ def _tabulated(points: Mapping[int, float]) -> Floats:
     table[known - 1] = values
     table.flags.writeable = False
     return table
+
+
+class BatchRates:
+    """A table of rates whose batch sizes are the ends and corners of ranges.
+
+    Args:
+        table: steps/s by model, batch size and devices.
+    """
+
+    def __init__(self, table: RateTable) -> None:
+        self.table = table
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """As `Rates.of`: with the job's own batch."""
+        return self.table.of(job, limit)
+
+    def machine(self, cluster: Cluster, costs: Costs, guaranteed: int | None = None) -> BatchRangeMachine:
+        """As `Rates.machine`: a policy may give its jobs any batch between the measured ones."""
+        return BatchRangeMachine(cluster, self, costs, guaranteed)
+
+    def scaling(self, model: str, most: int) -> BatchSurface:
+        """How fast a model trains with any batch, on up to `most` devices.
+
+        Raises:
+            UnknownRate: the model was not measured.
+        """
+        batches = self.table.batches(model)
+        steps = np.stack([self.table.rates(model, batch, most) for batch in batches])
+        return BatchSurface(batches, 1 / steps)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSurface:
+    """T(b, k) = b / t(b, k), samples/s; a `Scaling`. t lies on the straight line between the measured batches.
+
+    Attributes:
+        batches: those that were measured, ascending.
+        seconds: t(b, k), of a step with each of them on k = 1, 2, ... devices; shape (batches, devices).
+    """
+
+    batches: Sequence[int]
+    seconds: Floats
+
+    def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
+        """As `Scaling.rate`; 0 for a batch outside the measured ones. None: the largest. Nodes do not matter."""
+        chosen = self.batches[-1] if batch is None else batch
+        if not self.batches[0] <= chosen <= self.batches[-1]:
+            return 0.0
+        return chosen / float(np.interp(chosen, self.batches, self.seconds[:, devices - 1]))
+
+    def worker_rate(self, kind: str) -> float:
+        """As `Scaling.worker_rate`, with the smallest batch; kinds are alike."""
+        return 1 / float(self.seconds[0, 0])
+
+
+class BatchRangeMachine(MeasuredMachine):
+    """A `MeasuredMachine` whose jobs may get another batch from a policy, of those between the measured ones.
+
+    Args:
+        cluster: nodes and devices.
+        rates: the measured rates.
+        costs: costs of moves.
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
+    """
+
+    def __init__(self, cluster: Cluster, rates: BatchRates, costs: Costs, guaranteed: int | None = None) -> None:
+        super().__init__(cluster, rates, costs, guaranteed)
+        self._ranges = rates
+        self._scalings: dict[str, BatchSurface] = {}
+
+    def arriving(self, job: TraceJob) -> JobState:
+        """As `Machine.arriving`."""
+        scaling = self._scaling(job.model)
+        return super().arriving(job).changed(scaling=scaling, batches=(scaling.batches[0], scaling.batches[-1]))
+
+    def _scaling(self, model: str) -> BatchSurface:
+        if model not in self._scalings:
+            self._scalings[model] = self._ranges.scaling(model, self._cluster.size)
+        return self._scalings[model]

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import last_multiple
 from fleet.scheduling.placing.staying import staying
 from fleet.scheduling.policies.checks import check_period
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.gang import too_large
 
 
 @dataclass(frozen=True)
-class Themis(UsualPolicy):
+class Themis(Policy):
     """Devices are lent for a lease to the jobs that are treated worst.
 
     Job j's finish-time fairness is rho = T_sh / T_id (3.1): the time from its arrival to its end as things are, over

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_mean_epochs, check_period
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 
 @dataclass(frozen=True)
-class Optimus(UsualPolicy):
+class Optimus(Policy):
     """At each interval: one device for each job, the shortest first, then more by marginal gain.
 
     With Q samples left and the rate r(m) on m devices, d more devices bring a job's end nearer by

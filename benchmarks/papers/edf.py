@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.state import State
+from fleet.scheduling.placing.resizing import resized
+from fleet.scheduling.policies.checks import check_flag, check_seconds
 
 MARGIN = 1e-6
 """Seconds before its deadline at which a job must be done: what clocks and rounding may take."""
@@ -115,3 +121,82 @@ class Projection:
 
 def _powers(most: int) -> list[int]:
     return [1 << exponent for exponent in range(most.bit_length())]
+
+
+@dataclass(frozen=True)
+class Edf(Policy):
+    """The job with the nearest deadline takes as many devices as it can use, then the next; nobody is refused.
+
+    A job whose deadline has passed stays first until it is done.
+
+    Args:
+        stop_at_peak: whether a job takes no more devices than make it faster, see `ScaleOut`.
+        elastic: whether a job also runs on fewer devices than that.
+        interval: seconds; what happens waits for the next multiple of it. 0: nothing waits.
+    """
+
+    name: ClassVar[str] = "edf"
+
+    stop_at_peak: bool = False
+    elastic: bool = True
+    interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_flag("stop_at_peak", self.stop_at_peak)
+        check_flag("elastic", self.elastic)
+        check_seconds("interval", self.interval)
+
+    def plan(self, state: State) -> Plan:
+        """The nearest deadlines first."""
+        devices = state.capacity
+        scale = ScaleOut(self.stop_at_peak, self.elastic)
+        return Plan(resized(now_running(sorted(state.jobs, key=by_deadline), devices, scale), state))
+
+
+@dataclass(frozen=True)
+class EdfAdmission(Policy):
+    """Like `edf`, but admit a job only if it and all admitted jobs would be done in time.
+
+    The plans of earliest deadline first for the admitted jobs and the newcomer are projected to the end. Jobs without
+    a deadline, and jobs whose soft deadline was not promised, have the devices that are left over.
+
+    Args:
+        stop_at_peak: whether a job takes no more devices than make it faster, see `ScaleOut`.
+        interval: seconds; what happens waits for the next multiple of it. 0: nothing waits.
+    """
+
+    name: ClassVar[str] = "edf-admission"
+
+    stop_at_peak: bool = False
+    interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_flag("stop_at_peak", self.stop_at_peak)
+        check_seconds("interval", self.interval)
+
+    def plan(self, state: State) -> Plan:
+        """Admit or refuse who is new, in the order of arrival; then the nearest deadlines first."""
+        promised = [job for job in state.jobs if job.admitted]
+        others = [job for job in state.jobs if not job.admitted and not state.is_new(job)]
+        admitted: list[str] = []
+        dropped: dict[str, str] = {}
+        refused: dict[str, None] = {}
+        for job in sorted(state.jobs, key=lambda job: (job.arrival, job.name)):
+            if state.is_new(job):
+                if self._fits([*promised, job], state):
+                    promised.append(job)
+                    admitted.append(job.name)
+                elif job.soft or job.remaining == math.inf:
+                    others.append(job)
+                    refused[job.name] = None
+                else:
+                    dropped[job.name] = "its deadline, or one that was promised already, could not be met"
+        devices = state.capacity
+        line = sorted(promised, key=by_deadline) + sorted(others, key=lambda job: (job.arrival, job.name))
+        counts = now_running(line, devices, ScaleOut(self.stop_at_peak))
+        return Plan(resized(counts, state), admitted=tuple(admitted), dropped=dropped, promises=refused)
+
+    def _fits(self, jobs: list[JobState], state: State) -> bool:
+        devices = state.capacity
+        projection = Projection(state.time, devices, ScaleOut(self.stop_at_peak), self.interval)
+        return projection.in_time(sorted(jobs, key=by_deadline))

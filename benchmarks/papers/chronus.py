@@ -9,20 +9,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from benchmarks.papers.edf import MARGIN, by_deadline
 from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
-from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.queues.earliest_deadline import MARGIN, by_deadline
 from fleet.scheduling.queues.gang import too_large
 
 
 @dataclass(frozen=True)
-class Chronus(UsualPolicy):
+class Chronus(Policy):
     """Devices are leased for a fixed time; a job with a deadline is admitted if there are leases enough for it.
 
     Jobs are gangs of the size that they ask for. In the order of their deadlines each takes the earliest leases in

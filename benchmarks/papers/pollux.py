@@ -1,10 +1,10 @@
-"""Pollux: devices and batch sizes by goodput (Qiao et al., OSDI'21)."""
+"""Goodput: how fast a job gets on, if its batch size may be chosen (Pollux, OSDI'21, 3)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,42 @@ import numpy.typing as npt
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_period, check_seconds
-from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.goodput import GoodputModel
+
+
+class Tuned(NamedTuple):
+    """The batch size of the whole job with the highest goodput, and that goodput, samples/s."""
+
+    rate: float
+    batch: int
+
+
+@runtime_checkable
+class GoodputModel(Protocol):
+    """What a policy may ask of a job whose gradient noise is known; `JobState.scaling` of such a job.
+
+    Goodput is throughput x statistical efficiency (3.1, Eq. 6): the samples/s of the job's first batch size that would
+    bring it as far as fast.
+    """
+
+    tried: int
+    """The most devices that it has had so far."""
+
+    def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
+        """Goodput on so many devices of so many nodes at a batch size."""
+        ...
+
+    def worker_rate(self, kind: str) -> float:
+        """As `Scaling.worker_rate`."""
+        ...
+
+    def tuned(self, devices: int, nodes: int) -> Tuned:
+        """The best batch size on so many devices of so many nodes, filled one after another."""
+        ...
+
 
 _LEAST = 1e-3  # speedup of a job without devices, so that its inverse is finite
 
@@ -27,7 +58,7 @@ class _Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pollux(UsualPolicy):
+class Pollux(Policy):
     """At each interval the devices that make the power mean of the jobs' speedups largest.
 
     SPEEDUP_j is the goodput of job j over that with its fair share of the devices (4.2.1). The fitness of an allocation
