@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fleet.report.colours import network_colours
-from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
-from fleet.report.figures.layout import FigureTrace as Line
-from fleet.report.rendering import page_environment, plotly, script_json
+from fleet.report.rendering import (
+    Figure,
+    axis,
+    escaped,
+    layout,
+    network_colours,
+    page_environment,
+    plotly,
+    script_json,
+    time_unit,
+)
+from fleet.report.rendering import FigureTrace as Line
 from fleet.report.wording import duration
 from fleet.simulator.comparing.cases import Case
 from fleet.simulator.comparing.cluster_shape import shape_of
