@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,8 @@ from preprocess.samples.order import (
     EpochOrders,
     Mask,
     SampleGenerator,
+    global_generator_states,
+    global_generators_seeded,
     seed_global_generators,
     substitutes,
 )
@@ -55,6 +58,11 @@ from preprocess.sources.source import (
 from preprocess.store.sample_store import Prepared, SampleStore
 from preprocess.transforms.transform import Pipeline, build_transforms
 
+_TRIED = 64
+"""Samples of a person's own source that are read under two seeds before many are read under none."""
+_QUICK = 1e-4
+"""Seconds; seeding for a sample takes a tenth of it."""
+
 
 class Preparation:
     """One source with its transforms.
@@ -67,7 +75,7 @@ class Preparation:
         has_own_source: the source is the user's.
         has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
         needs_generator: something may draw.
-        copy: writes many samples at once, see `Source`; None: each is prepared by itself.
+        may_copy: `copy` is worth a try.
         is_kept: samples that are read and prepared once may be kept: nothing of that draws.
         kept_are_finished: what is kept of a sample is the finished one: no transform is left to be done.
 
@@ -93,11 +101,11 @@ class Preparation:
         own = not isinstance(spec.source, str) or ":" in spec.source
         self.has_own_source, self._seed = own, seed
         self.has_user_code = own or self.pipeline.has_user_code
-        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
-        copies_many = not self.needs_generator and bool(getattr(self.source, "copies_many", False))
-        self.copy: Callable[[Indices, Array, Array], None] | None = cast(Any, self.source).copy if copies_many else None
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
+        self.needs_generator = self.has_user_code or bool(self._suffix.transforms)
+        self.may_copy = not self.pipeline.transforms and bool(getattr(self.source, "copies_many", False))
+        self._is_seedless: bool | None = None if own else True  # None: it was not tried yet
         self.kept_are_finished = self.is_kept and not self._suffix.transforms
         self.prepared_layout = self._prefix.varying_layout(given)
         if given.is_ragged:
@@ -108,6 +116,54 @@ class Preparation:
         """What tells whether another process has the same samples; a built-in source's are its files', all of them."""
         length = len(self.source)
         return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
+
+    def copy(self, samples: Indices, inputs: Array, targets: Array) -> bool:
+        """Write many samples, to which no transform is applied, without seeding the global generators for each.
+
+        A person's own source may draw from those. So some of its samples are read under two seeds first; and whatever
+        is read later counts only where no generator has moved.
+
+        Args:
+            samples: indices in the source, (count,).
+            inputs, targets: of the layout, (count, ...) each.
+
+        Returns:
+            False where each is to be made by itself: what was written does not count.
+        """
+        source = cast(Any, self.source)
+        if not self.has_own_source:
+            source.copy(samples, inputs, targets)
+            return True
+        try:
+            if self._is_seedless is None:
+                self._is_seedless = self._reads_alike(samples[:_TRIED].tolist())
+            if self._is_seedless:
+                before = global_generator_states()
+                source.copy(samples, inputs, targets)
+                self._is_seedless = global_generator_states() == before
+        except Exception:  # a person's code may raise anything; it is told of the sample that raises it
+            self._is_seedless = bool(self._is_seedless)
+            return False
+        finally:
+            self.may_copy = self._is_seedless is not False
+        return self._is_seedless
+
+    @property
+    def copies_many(self) -> bool:
+        """Whether `copy` is known to work: of a person's own source, once it has."""
+        return self.may_copy and bool(self._is_seedless)
+
+    def _reads_alike(self, samples: Sequence[int]) -> bool:
+        """Whether some samples are the same under two seeds, and so quickly read that to seed for each costs much."""
+        read: list[list[bytes]] = [[], []]
+        for seed, found in enumerate(read):
+            with global_generators_seeded(seed):
+                begin = time.perf_counter()
+                for sample in samples:
+                    found += [np.asarray(part).tobytes() for part in self.source.read(sample)]
+                    if time.perf_counter() - begin > _QUICK * len(samples):
+                        return False
+        return read[0] == read[1]
 
     def prepare(self, image: Array, target_view: Array) -> Prepared:
         """Apply the transforms that draw nothing to what was read; valid until the next call.
@@ -165,7 +221,6 @@ class Dataset:
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
         orders: the orders of its epochs.
-        is_copied: samples, also held-out ones, are copies of what the source has.
         keeps_finished: finished samples may be kept: they are more than copies of what the source has.
 
     Args:
@@ -191,8 +246,8 @@ class Dataset:
         if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
-        self.is_copied = all(each.copy is not None for each in self._preparations.values())
-        copied = self._preparations[TRAIN].copy is not None
+        train = self._preparations[TRAIN]
+        copied = train.may_copy and not train.has_own_source
         self.keeps_finished = not (copied or self.layout.is_ragged or spec.store is False)
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
@@ -200,6 +255,11 @@ class Dataset:
         weights = self._weights(spec)
         self.keeps_finished = self.keeps_finished and weights is None
         self.orders = EpochOrders(self.length, blocks=blocks, weights=weights)
+
+    @property
+    def copies_many(self) -> bool:
+        """Whether samples, also held-out ones, are copied together, see `Preparation.copy`."""
+        return all(each.copies_many for each in self._preparations.values())
 
     @property
     def train_source(self) -> Source:
@@ -260,12 +320,25 @@ class Dataset:
         done, rows = 0, _Rows(inputs, targets)
         for span in schedule.spans(start, start + len(inputs)):
             samples, begin = self.samples_of(span, seed), done
-            for done in self._copied(span.kind, samples, begin, inputs, rows):
-                yield done
-            for sample in samples[done - begin :].tolist():
-                rows.note(done, self.make(span.kind, seed, span.epoch, sample, rows.place(done), rows.target(done)))
-                done += 1
-                yield done
+            while done < begin + span.count:
+                some = samples[done - begin :][: self._together(span.kind)]
+                part = slice(done, done + len(some))
+                if len(some) > 1 and self._preparations[span.kind].copy(some, inputs[part], rows.targets[part]):
+                    rows.note(part, ITSELF)
+                    done = part.stop
+                    yield done
+                    continue
+                for sample in some.tolist():
+                    made = self.make(span.kind, seed, span.epoch, sample, rows.place(done), rows.target(done))
+                    rows.note(done, made)
+                    done += 1
+                    yield done
+
+    def _together(self, kind: str) -> int:
+        """How many samples of a kind may be copied together: 1 where each is to be made by itself."""
+        if not self._preparations[kind].may_copy or self._corrupt.was_told_any(kind):
+            return 1
+        return max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
 
     def fill_rows(
         self,
@@ -314,19 +387,6 @@ class Dataset:
         if span.kind == HELD_OUT:
             return places
         return self.orders.of(seed, span.epoch)[places % self.length]
-
-    def _copied(self, kind: str, samples: Indices, row: int, inputs: Any, into: _Rows) -> Iterator[int]:
-        """Copy samples together into rows from this one on, where that can be; yields the row after each part."""
-        copy = self._preparations[kind].copy
-        if copy is None or self._corrupt.was_told_any(kind):
-            return
-        most = max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
-        for begin in range(0, len(samples), most):
-            some = samples[begin : begin + most]
-            rows = slice(row + begin, row + begin + len(some))
-            copy(some, inputs[rows], into.targets[rows])
-            into.note(rows, ITSELF)
-            yield rows.stop
 
     def make(
         self,

@@ -188,20 +188,22 @@ class FilledLane:
         return Made(made, 1)
 
     def _copied_together(self) -> Made | None:
-        """Fill several slots at once, if they are for this node alone, and no sample of them is to be made."""
+        """Fill several slots at once, if they are for this node alone, and their samples are kept or can be copied."""
         assert self._writer is not None
-        copied = self._dataset.is_copied
-        if self._portions is not None or self._remote is not None or not (copied or self._finished is not None):
+        copies, finished = self._dataset.copies_many, self._finished
+        if self._portions is not None or self._remote is not None or not (copies or finished is not None):
             return None
         slot, end = self._writer.in_a_row(_MOST_TOGETHER), self.spec.schedule.end
         samples = (slot.stop if end is None else min(slot.stop, end)) - slot.start
         slots = -(-samples // self._ring.shape.slot_samples)
         if slots < 2:
             return None
-        if copied:
+        if finished is None or not finished.copy(self._portion(slot)):
+            if not copies:
+                return None
             deque(self._making(slot), maxlen=0)
-        elif self._finished is None or not self._finished.copy(self._portion(slot)):
-            return None
+            if finished is not None:
+                finished.keep(self._portion(slot))
         self._writer.publish(slots)
         return Made(samples, slots)
 

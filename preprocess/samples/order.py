@@ -298,6 +298,14 @@ def seed_global_generators(generator: np.random.Generator) -> None:
     torch.default_generator.manual_seed(word)
 
 
+def global_generator_states() -> tuple[Any, ...]:
+    """Return what the generators of Python, NumPy and torch (CPU) will draw next: equal where nothing was drawn."""
+    import torch
+
+    name, key, *rest = np.random.get_state()
+    return random.getstate(), name, np.asarray(key).tobytes(), rest, torch.get_rng_state().numpy().tobytes()
+
+
 @contextmanager
 def kept_global_generators() -> Iterator[None]:
     """Put the generators of Python, NumPy and torch (CPU) back as they were, where the process is the user's."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.samples.errors import NotArrays, SourceError, load_object
-from preprocess.samples.layout import Array, RaggedSize, SampleLayout
+from preprocess.samples.layout import Array, Indices, RaggedSize, SampleLayout
 from preprocess.samples.order import global_generators_seeded
 from preprocess.sources.arrays import is_plain_image
 
@@ -29,6 +29,7 @@ class MapStyleSource:
 
     Attributes:
         items: the data set.
+        copies_many: whether `copy` can be called: not of ragged inputs.
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
@@ -41,6 +42,7 @@ class MapStyleSource:
         dtype = "int64" if number.dtype == np.bool_ else str(number.dtype)
         size = getattr(items, "ragged", None)
         self._ragged = size if isinstance(size, RaggedSize) else None
+        self.copies_many = self._ragged is None and bool(image.ndim)
         if self._ragged is None:
             self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
         else:
@@ -55,6 +57,29 @@ class MapStyleSource:
         if self._ragged is not None and array.nbytes > self._ragged.most:
             raise ValueError(f"the sample has {array.nbytes} bytes, the largest {self._ragged.most}")
         return (array[..., None] if self._add_channel else array), np.asarray(target)
+
+    def copy(self, indices: Indices, inputs: Array, targets: Array) -> None:
+        """Write many samples into inputs and targets of the layout, (count, ...) each, as `read` gives them.
+
+        Raises:
+            ValueError, TypeError: one is not like the others, or its target does not fit.
+        """
+        items = self.items
+        pairs = [items[index] for index in indices.tolist()]
+        images = [np.asarray(image) for image, _ in pairs]
+        shape = inputs.shape[1:-1] if self._add_channel else inputs.shape[1:]
+        if any(image.shape != shape for image in images):
+            raise ValueError("a sample has another shape than the others")
+        rows: Array = inputs.reshape(-1, *shape[1:])
+        if not np.shares_memory(rows, inputs):
+            raise ValueError("the rows do not lie side by side")
+        np.concatenate(images, out=rows, casting="no")
+        found = [target for _, target in pairs]
+        plain = all(isinstance(target, (int, float, np.generic)) for target in found)
+        values = np.array(found) if plain else np.array([np.asarray(target) for target in found])
+        if values.shape != targets.shape or not np.can_cast(values.dtype, targets.dtype, "same_kind"):
+            raise ValueError("a target has another shape or dtype than the others")
+        targets[...] = values
 
     def _first_pair(self, what: str, looks: int) -> tuple[Array, Array]:
         errors = []

@@ -144,7 +144,7 @@ class Pipeline:
         return image
 
     def apply_into(self, image: Array, rng: np.random.Generator | None, slot_view: InputPlace) -> None:
-        """Transform one image and write the result to `slot_view`; rng may be None only without transforms.
+        """Transform one image and write the result to `slot_view`; rng may be None where no transform draws.
 
         Raises:
             ValueError: the result does not have the slot's shape and dtype.
