@@ -54,6 +54,7 @@ class OpenLanes:
         count: how many the rings have.
         mates: says who of those at unlike places of a stream reads together; None: all do.
         kept: has preprocessors drop what nobody reads any more; None: they find that out as lanes open.
+        makers: how many preprocessors can fill one lane; 0: all.
 
     Attributes:
         samples: what was made for them and read there.
@@ -66,8 +67,9 @@ class OpenLanes:
         count: int,
         mates: Mates | None = None,
         kept: KeptEpochs | None = None,
+        makers: int = 0,
     ) -> None:
-        self._crew, self._maker, self._mates, self._kept = crew, maker, mates, kept
+        self._crew, self._maker, self._mates, self._kept, self._makers = crew, maker, mates, kept, makers
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
         self._data: dict[int, str] = {}  # lane -> its data set
@@ -113,7 +115,10 @@ class OpenLanes:
         lane = self._maker.lane(number, first, {start.job: start.until for start in starts}, readers)
         # Where each preprocessor has samples of its own all of them work: nobody else keeps these.
         wanted = 0 if lane.divided else max(start.makers for start in starts) or self._crew.share(len(readers))
-        lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
+        lent = [] if lane.divided else list(dict.fromkeys(device for start in starts for device in start.prepared_by))
+        if self._makers and not lane.divided:
+            lent = lent[: self._makers - 1]
+            wanted = min(wanted or self._makers, self._makers - len(lent))
         lane = replace(lane, makers=self._crew.makers(wanted, lent))
         self._data[number] = lane.stream.data
         told = self._crew.tell_of_lane(OpenLane(lane))
