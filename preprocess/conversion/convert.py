@@ -442,7 +442,10 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
     whole: list[Split] = []
     for split in splits:
         classes = getattr(opened[0], "classes", None) if opened else None
-        if classes is not None and _takes_classes(opened[0], split):
+        named = split.source in ("image_folder", "tar", "lmdb") or getattr(
+            opened[0] if opened else None, "targets_are_names", False
+        )
+        if classes is not None and named:  # so that numbers mean the same in both splits
             split = replace(split, arguments={**split.arguments, "classes": list(classes)})
         opened.append(split.open())
         whole.append(split)
@@ -465,11 +468,6 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
         measure_placement([split.name for split in whole], samples, rank, packings[0].dtype),
         BlockMaker(whole, opened, packings[0], row_dtype(*targets[0])),
     )
-
-
-def _takes_classes(first: Source, split: Split) -> bool:
-    """Whether the names of the first split's classes are to be given to another one, so that numbers mean the same."""
-    return split.source in ("image_folder", "tar", "lmdb") or bool(getattr(first, "targets_are_names", False))
 
 
 def _target(source: Source) -> tuple[tuple[int, ...], str]:

@@ -186,7 +186,7 @@ def room_for(block: Block, rows: Indices | None) -> Array:
     """Where a block of samples, or some rows of it, is received."""
     if not isinstance(block, np.ndarray):
         return block.room(rows)
-    return packed(block, None) if rows is None else np.empty(_size_of(block, rows), np.uint8)
+    return packed(block, None) if rows is None else np.empty(len(rows) * block[0].nbytes, np.uint8)
 
 
 def unpack(received: Array, block: Block, rows: Indices | None) -> None:
@@ -200,11 +200,6 @@ def unpack(received: Array, block: Block, rows: Indices | None) -> None:
 def empty_like(block: Any) -> Block:
     """Return memory for a block like this one, outside the ring."""
     return PassedOn(block.room(None)) if isinstance(block, RaggedSlot) else np.empty_like(block)
-
-
-def _size_of(block: Array, rows: Indices | None) -> int:
-    """Bytes of a block of samples, or of some rows of it."""
-    return block.nbytes if rows is None else len(rows) * block[0].nbytes
 
 
 class RemoteNode:

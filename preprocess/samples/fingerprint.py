@@ -67,15 +67,6 @@ def drawn_samples(length: int, seed: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([0, *(words % np.uint64(length)).tolist()]))[:DRAWN]
 
 
-def digest_of_samples(dataset: Any, seed: int) -> str:
-    """Return a digest of a map-style data set's length and of the samples that the seed draws, however long it takes.
-
-    The global generators of Python, NumPy and torch are seeded for each sample, and put back.
-    """
-    found = Fingerprint.of(len(dataset), dataset.__getitem__, seed, float("inf"))
-    return blake2b(repr((found.length, found.digests)).encode(), digest_size=16).hexdigest()
-
-
 def _stable_digest(read: Callable[[int], Any], number: int, seed: int) -> str:
     first, again = (_digest(read, number, seed) for _ in range(2))
     return first if first == again else ""
