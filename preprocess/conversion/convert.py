@@ -336,7 +336,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What is converted, how it is stored, and where in the file.
+    """The data that are converted, their stored form, and their places in the file.
 
     Attributes:
         splits: the splits.
@@ -553,7 +553,7 @@ def _samples_bytes(plan: ConversionPlan, split: int) -> int:
 
 @dataclass(frozen=True)
 class ConversionProgress:
-    """How far a conversion is.
+    """Progress of a conversion.
 
     Attributes:
         done: number of samples that were dealt with, an earlier start's included.
@@ -589,7 +589,7 @@ class ConvertedSplit:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion has made.
+    """Result of a conversion.
 
     Attributes:
         path: the file.

@@ -1,4 +1,4 @@
-"""How samples are stored in a converted file: as the bytes of an image file or of an array; made in blocks."""
+"""The stored form of samples in a converted file, as the bytes of an image file or of an array; made in blocks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How the samples of a source are stored.
+    """The stored form of a source's samples.
 
     Attributes:
         encoding: see `Encoding`.

@@ -113,7 +113,7 @@ class Preparation:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What tells whether another process has the same samples; a built-in source's are its files', all of them."""
+        """The fingerprint by which processes compare their samples; a built-in source's are its files', all of them."""
         length = len(self.source)
         return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
 
@@ -263,7 +263,7 @@ class Dataset:
 
     @property
     def train_source(self) -> Source:
-        """Where training samples come from."""
+        """The source of training samples."""
         return self._preparations[TRAIN].source
 
     @property
@@ -280,7 +280,7 @@ class Dataset:
 
     @property
     def prepared_layout(self) -> SampleLayout | None:
-        """What a store keeps: samples after the transforms that draw nothing; None where none can be kept.
+        """Layout of what a store keeps: samples after the transforms that draw nothing; None where none can be kept.
 
         A side is -1 where it differs. Held-out samples are kept if they have as many sides, and the same dtypes.
         """
@@ -289,13 +289,13 @@ class Dataset:
 
     @property
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """By kind, what tells whether another process has the same samples, and draws them by the same weights."""
+        """Fingerprints of the samples by kind, and of the weights by which they are drawn."""
         prints = {kind: preparation.fingerprint for kind, preparation in self._preparations.items()}
         weights = self.orders.weights
         return prints if weights is None else {**prints, "weights": Fingerprint.of(1, lambda _: weights, 0)}
 
     def _weights(self, spec: DatasetSpec) -> Weights | None:
-        """By what training samples are drawn; a map-style data set may say it as its attribute `drawn_by`."""
+        """Return the weights by which training samples are drawn; a map-style data set may have them as `drawn_by`."""
         if spec.order is not None and spec.order.weights is not None:
             return weights_of(self.train_source, spec.order.weights, spec.seed)
         given = getattr(self.items, "drawn_by", None)
@@ -335,7 +335,7 @@ class Dataset:
                     yield done
 
     def _together(self, kind: str) -> int:
-        """How many samples of a kind may be copied together: 1 where each is to be made by itself."""
+        """Number of samples of a kind that may be copied together: 1 where each is to be made by itself."""
         if not self._preparations[kind].may_copy or self._corrupt.was_told_any(kind):
             return 1
         return max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
@@ -519,7 +519,7 @@ class Dataset:
                 self._corrupt.add(SkippedSample(self.name, kind, sample, substitute, epoch, reason, failure.stage))
 
     def _in_vain(self, kind: str, epoch: int, failures: dict[int, _Failure], has_part: bool) -> SampleError:
-        """What says that this is not one sample's fault, or that there is no other."""
+        """Return the error that tells that this is not one sample's fault, or that there is no other."""
         (sample, *others), part = failures, " of the part" if has_part else ""
         more = f"; there is no other sample{part} to take in its place"
         if others:
@@ -534,13 +534,13 @@ class Dataset:
         return error
 
     def _key(self, kind: str, sample: int) -> int:
-        """What a store calls the sample, see `preprocess.samples.stream`."""
+        """Key of a sample in a store, see `preprocess.samples.stream`."""
         return sample if kind == TRAIN else self.length + sample
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a sample cannot be made; no cause if somebody else found that out."""
+    """The reason why a sample cannot be made; no cause if somebody else found that out."""
 
     stage: Stage
     cause: Exception | None

@@ -50,7 +50,7 @@ class Fingerprint:
         return cls(length, numbers[: len(digests)], tuple(digests))
 
     def unlike(self, other: Fingerprint, here: str = "first", there: str = "then") -> str:
-        """In what another one differs, as a sentence goes on, with words for each place; "" if in nothing known."""
+        """Return the difference to another one in words, with words for each place; "" if there is none."""
         if self.length != other.length:
             return f"has {self.length} samples {here} and {other.length} {there}"
         for number, mine, theirs in zip(self.numbers, self.digests, other.digests):

@@ -113,7 +113,7 @@ class MapStyleSource:
 
 
 def _no_pair(sample: Any) -> str | None:
-    """What a sample is that is unlike (input, target), whatever unpacks into two; None: a pair, or nobody knows."""
+    """Describe a sample that is unlike (input, target), whatever unpacks into two; None: a pair, or nobody knows."""
     if isinstance(sample, Mapping):
         return f"a {type(sample).__name__} of {', '.join(map(str, sample))}"
     if isinstance(sample, (tuple, list)):

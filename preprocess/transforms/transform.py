@@ -165,7 +165,7 @@ class Pipeline:
 
     @cached_property
     def _steps(self) -> list[tuple[_Step, bool]]:
-        """What to call for each transform, and whether it writes to the slot.
+        """The function to call for each transform, and whether it writes to the slot.
 
         Those do that come after the last one to change the shape, and that one itself. A user's own never does, nor
         one before it: its result may be kept, or be a view of what it was given.
