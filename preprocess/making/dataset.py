@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -39,7 +41,6 @@ from preprocess.samples.order import (
     Mask,
     SampleGenerator,
     global_generator_states,
-    global_generators_seeded,
     seed_global_generators,
     substitutes,
 )
@@ -58,10 +59,46 @@ from preprocess.sources.source import (
 from preprocess.store.sample_store import Prepared, SampleStore
 from preprocess.transforms.transform import Pipeline, build_transforms
 
-_TRIED = 64
-"""Samples of a person's own source that are read under two seeds before many are read under none."""
-_QUICK = 1e-4
-"""Seconds; seeding for a sample takes a tenth of it."""
+_TRIED, _QUICK = 64, 1e-4
+"""Samples that are watched, and the median of the seconds that one takes; seeding for it takes a tenth of that."""
+
+
+class _SeedTrial:
+    """Finds out whether samples of a person's own source are the same whatever seeds the global generators have.
+
+    It watches the first ones that are made, until all of them have been made under two different seeds.
+
+    Args:
+        samples: how many the source has.
+
+    Attributes:
+        are_nothing: no sample went by them, and to read one takes so little that seeding for each costs much.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.are_nothing = False
+        self._most = min(samples, _TRIED)
+        self._watched: dict[int, tuple[tuple[int, int], bytes]] | None = {}  # None: it is over
+        self._alike: set[int] = set()
+        self._seconds: list[float] = []
+
+    def watch(self, sample: int, seeds: tuple[int, int], read: Callable[[int], tuple[Array, Any]]) -> tuple[Array, Any]:
+        """Read a sample under these seeds, and note what it was."""
+        if self._watched is None or (len(self._watched) == self._most and sample not in self._watched):
+            return read(sample)
+        begin = time.perf_counter()
+        image, target = read(sample)
+        self._seconds.append(time.perf_counter() - begin)
+        digest = blake2b(image.tobytes(), digest_size=16)
+        digest.update(np.asarray(target).tobytes())
+        before = self._watched.setdefault(sample, (seeds, digest.digest()))
+        if before[0] != seeds:
+            self._alike.add(sample)
+            if before[1] != digest.digest():
+                self._watched = None
+            elif len(self._alike) == self._most:
+                self._watched, self.are_nothing = None, median(self._seconds) < _QUICK
+        return image, target
 
 
 class Preparation:
@@ -75,7 +112,7 @@ class Preparation:
         has_own_source: the source is the user's.
         has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
         needs_generator: something may draw.
-        may_copy: `copy` is worth a try.
+        seeds: what is known of whether samples go by the seeds of the global generators; None: they cannot.
         is_kept: samples that are read and prepared once may be kept: nothing of that draws.
         kept_are_finished: what is kept of a sample is the finished one: no transform is left to be done.
 
@@ -104,8 +141,8 @@ class Preparation:
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
         self.needs_generator = self.has_user_code or bool(self._suffix.transforms)
-        self.may_copy = not self.pipeline.transforms and bool(getattr(self.source, "copies_many", False))
-        self._is_seedless: bool | None = None if own else True  # None: it was not tried yet
+        self._has_copy = not self.pipeline.transforms and bool(getattr(self.source, "copies_many", False))
+        self.seeds = _SeedTrial(len(self.source)) if own and self._has_copy else None
         self.kept_are_finished = self.is_kept and not self._suffix.transforms
         self.prepared_layout = self._prefix.varying_layout(given)
         if given.is_ragged:
@@ -117,53 +154,34 @@ class Preparation:
         length = len(self.source)
         return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
 
+    @property
+    def copies_many(self) -> bool:
+        """Whether `copy` may be called; of a person's own source, once that is known to be safe."""
+        return self._has_copy and (self.seeds is None or self.seeds.are_nothing)
+
     def copy(self, samples: Indices, inputs: Array, targets: Array) -> bool:
         """Write many samples, to which no transform is applied, without seeding the global generators for each.
 
-        A person's own source may draw from those. So some of its samples are read under two seeds first; and whatever
-        is read later counts only where no generator has moved.
+        A person's own source may draw from those all the same: then what was written does not count.
 
         Args:
             samples: indices in the source, (count,).
             inputs, targets: of the layout, (count, ...) each.
 
         Returns:
-            False where each is to be made by itself: what was written does not count.
+            False where each is to be made by itself.
         """
         source = cast(Any, self.source)
-        if not self.has_own_source:
+        if self.seeds is None:
             source.copy(samples, inputs, targets)
             return True
+        before = global_generator_states()
         try:
-            if self._is_seedless is None:
-                self._is_seedless = self._reads_alike(samples[:_TRIED].tolist())
-            if self._is_seedless:
-                before = global_generator_states()
-                source.copy(samples, inputs, targets)
-                self._is_seedless = global_generator_states() == before
+            source.copy(samples, inputs, targets)
         except Exception:  # a person's code may raise anything; it is told of the sample that raises it
-            self._is_seedless = bool(self._is_seedless)
             return False
-        finally:
-            self.may_copy = self._is_seedless is not False
-        return self._is_seedless
-
-    @property
-    def copies_many(self) -> bool:
-        """Whether `copy` is known to work: of a person's own source, once it has."""
-        return self.may_copy and bool(self._is_seedless)
-
-    def _reads_alike(self, samples: Sequence[int]) -> bool:
-        """Whether some samples are the same under two seeds, and so quickly read that to seed for each costs much."""
-        read: list[list[bytes]] = [[], []]
-        for seed, found in enumerate(read):
-            with global_generators_seeded(seed):
-                begin = time.perf_counter()
-                for sample in samples:
-                    found += [np.asarray(part).tobytes() for part in self.source.read(sample)]
-                    if time.perf_counter() - begin > _QUICK * len(samples):
-                        return False
-        return read[0] == read[1]
+        self.seeds.are_nothing = global_generator_states() == before
+        return self.seeds.are_nothing
 
     def prepare(self, image: Array, target_view: Array) -> Prepared:
         """Apply the transforms that draw nothing to what was read; valid until the next call.
@@ -247,7 +265,7 @@ class Dataset:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         train = self._preparations[TRAIN]
-        copied = train.may_copy and not train.has_own_source
+        copied = train.copies_many and not train.has_own_source
         self.keeps_finished = not (copied or self.layout.is_ragged or spec.store is False)
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
@@ -336,7 +354,7 @@ class Dataset:
 
     def _together(self, kind: str) -> int:
         """Number of samples of a kind that may be copied together: 1 where each is to be made by itself."""
-        if not self._preparations[kind].may_copy or self._corrupt.was_told_any(kind):
+        if not self._preparations[kind].copies_many or self._corrupt.was_told_any(kind):
             return 1
         return max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
 
@@ -494,7 +512,11 @@ class Dataset:
                 seed_global_generators(rng)
             prepared = None if store is None or key is None else store.find(key)
             if prepared is None:
-                image, target = preparation.source.read(sample)
+                trial = preparation.seeds
+                if trial is None:
+                    image, target = preparation.source.read(sample)
+                else:
+                    image, target = trial.watch(sample, (seed, epoch), preparation.source.read)
                 stage = "transform"
                 set_target(target_view, target)
                 if store is None or key is None:

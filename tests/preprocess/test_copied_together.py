@@ -54,7 +54,7 @@ class Draws(Plain):
         return image, target
 
 
-def together(data: Any, epochs: int = 2, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def together(data: Any, epochs: int = 4, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
     dataset = Dataset(DatasetSpec("own", SourceSpec(data)))
     inputs, targets = dataset.layout.empty(epochs * COUNT)
     for start in range(0, epochs * COUNT, 100):
@@ -64,7 +64,7 @@ def together(data: Any, epochs: int = 2, seed: int = 3) -> tuple[np.ndarray, np.
     return inputs, targets
 
 
-def alone(data: Any, epochs: int = 2, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def alone(data: Any, epochs: int = 4, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
     dataset = Dataset(DatasetSpec("own", SourceSpec(data)))
     inputs, targets = dataset.layout.empty(epochs * COUNT)
     for row in range(epochs * COUNT):
@@ -80,15 +80,22 @@ def test_what_draws_nothing_is_read_together_with_the_same_bytes(kind: type[Plai
         assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
 
 
-def test_reading_together_seeds_no_generator_for_each_sample() -> None:
-    dataset = Dataset(DatasetSpec("own", SourceSpec(Plain())))
+def test_samples_are_read_together_once_they_were_alike_under_two_seeds() -> None:
+    data = Plain()
+    dataset = Dataset(DatasetSpec("own", SourceSpec(data)))
     inputs, targets = dataset.layout.empty(COUNT)
-    yields = [list(dataset.fill(LaneSchedule(COUNT), 0, 0, inputs, targets)) for _ in range(2)]
-    assert yields == [[COUNT], [COUNT]] and dataset.copies_many
+
+    def epoch(number: int) -> int:
+        return len(list(dataset.fill(LaneSchedule(COUNT), 0, number * COUNT, inputs, targets)))
+
+    data.read.clear()
+    assert epoch(0) == COUNT and epoch(0) == COUNT and not dataset.copies_many, "both times under the same seeds"
+    assert epoch(1) <= COUNT and dataset.copies_many
+    assert epoch(2) == 1
+    assert np.bincount(data.read).tolist() == [4] * COUNT, "no sample is read but to be made"
     random.seed(5)
     before = random.getstate()
-    list(dataset.fill(LaneSchedule(COUNT), 0, 0, inputs, targets))
-    assert random.getstate() == before
+    assert epoch(3) == 1 and random.getstate() == before
 
 
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python", "seed"])
@@ -102,7 +109,7 @@ def test_what_draws_is_seeded_for_each_sample(generator: str) -> None:
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 def test_what_draws_only_now_and_then_is_seeded_too(generator: str) -> None:
     data = Draws()
-    data.generator, data.every = generator, 97  # none or few of those that are tried draw
+    data.generator, data.every = generator, 97  # few of those that are watched draw, or none
     for found, wanted in zip(together(data), alone(data)):
         assert found.tobytes() == wanted.tobytes()
 
@@ -118,19 +125,26 @@ def test_a_sample_that_raises_is_told_of_though_others_are_read_with_it() -> Non
     spec = DatasetSpec("own", SourceSpec(Raises()), on_corrupt="skip")
     dataset = Dataset(spec, lambda sample: skipped.append(sample.sample))
     inputs, targets = dataset.layout.empty(COUNT)
-    assert list(dataset.fill(LaneSchedule(COUNT), 0, 0, inputs, targets))[-1] == COUNT
-    assert skipped == [250]
+    for epoch in range(3):
+        assert list(dataset.fill(LaneSchedule(COUNT), 0, epoch * COUNT, inputs, targets))[-1] == COUNT
+    assert skipped == [250] and dataset.copies_many
 
 
 def test_a_sample_of_another_shape_is_told_of() -> None:
     class Torn(Plain):
+        torn = False
+
         def __getitem__(self, index: int) -> tuple[Any, Any]:
             image, target = super().__getitem__(index)
-            return (
-                image[:4] if index == 280 else np.concatenate([image, image[:1]]) if index == 281 else image
-            ), target
+            longer = np.concatenate([image, image[:1]])
+            return {280: image[:4], 281: longer}.get(index if self.torn else 0, image), target
 
-    dataset = Dataset(DatasetSpec("own", SourceSpec(Torn())))
+    data = Torn()
+    dataset = Dataset(DatasetSpec("own", SourceSpec(data)))
     inputs, targets = dataset.layout.empty(COUNT)
+    for epoch in range(2):
+        list(dataset.fill(LaneSchedule(COUNT), 0, epoch * COUNT, inputs, targets))
+    assert dataset.copies_many
+    data.torn = True
     with pytest.raises(RuntimeError, match="28[01], epoch 0: ValueError: the sample is"):
         list(dataset.fill(LaneSchedule(COUNT), 0, 0, inputs, targets))
