@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 if TYPE_CHECKING:
     from preprocess.conversion.convert import Conversion, ConversionProgress

@@ -11,12 +11,12 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
     from fleet.journal.lock import LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.status.scan import JournalScan
+    from fleet.report.scan import JournalScan
 
 _POLL_SECONDS = 0.2
 _OVER = ("halted", "pruned", "done", "failed")
@@ -36,7 +36,7 @@ def stop(
     """
     from fleet.journal.lock import NAME, LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.status.scan import JournalScan
+    from fleet.report.scan import JournalScan
 
     watch, wishes, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:

@@ -28,7 +28,7 @@ from fleet.coordination.protocol import (
     StreamAwaited,
 )
 from fleet.machine.raised_in import raised_in
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec.job import is_own
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime

@@ -31,9 +31,9 @@ from fleet.coordination.protocol import (
 )
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
-from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.launch.launched import FAILED
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime
 from fleet.workers.watchdog import Board, Watchdog
@@ -44,7 +44,7 @@ from preprocess.ring.shared_memory import SEMAPHORE_BYTES, SemaphoreArray, Share
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from fleet.machine.energy.meter import Meter
+    from fleet.machine.energy import Meter
     from preprocess import Dataset
 
 
@@ -347,7 +347,7 @@ def meter_of(cluster: ClusterMap, node: int, asked: Energy) -> Meter:
 
     It runs on one rank of a node, which alone loads what reads them.
     """
-    from fleet.machine.energy.meter import Meter, find_counters
+    from fleet.machine.energy import Meter, find_counters
 
     if not asked.read:
         return Meter(())

@@ -44,7 +44,7 @@ from fleet.coordination.protocol import (
     StopGroup,
 )
 from fleet.journal.work_note import WorkNote
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
 from fleet.spec import Job

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fleet.coordination.failures import CannotGoOnError
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from preprocess.files.reading import read_text
 from preprocess.files.writing import write_whole
 from preprocess.ring.shared_memory import SharedMemory, forked_memory, is_alive, node_memory, own_identity

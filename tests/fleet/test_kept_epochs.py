@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.coordination.executor import Start
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, OpenLanes, StreamPlace
-from fleet.coordination.protocol import StreamAwaited
+from fleet.coordination.protocol import Start, StreamAwaited
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
 from preprocess import SampleLayout

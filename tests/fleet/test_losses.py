@@ -7,11 +7,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack
 from fleet.coordination.failures import RanksLost
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
-from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Message, OpenLane, ReplaceWriter, StopGroup
+from fleet.coordination.protocol import (
+    DismissReader,
+    DismissWriter,
+    Left,
+    Message,
+    OpenLane,
+    ReplaceWriter,
+    Start,
+    StopGroup,
+)
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place

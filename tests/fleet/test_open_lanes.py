@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fleet.coordination.executor import Start
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
-from fleet.coordination.protocol import OpenLane
+from fleet.coordination.protocol import OpenLane, Start
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
