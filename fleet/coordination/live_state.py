@@ -26,7 +26,6 @@ from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
@@ -716,20 +715,6 @@ class Recorder:
         fitted = tuple(float(rate) for rate in curve.rates(counts))
         kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
         self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
-
-    def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
-        """Write down what became of promised service levels."""
-        for window in windows:
-            self.record(
-                events.ServiceWindow(
-                    job=window.job,
-                    begin=window.begin,
-                    end=window.end,
-                    promised=window.promised,
-                    had=window.had,
-                    broken=window.broken,
-                )
-            )
 
     def note(self, change: Callable[P, None], *what: P.args, **more: P.kwargs) -> None:
         """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
