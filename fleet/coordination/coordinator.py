@@ -347,10 +347,10 @@ class Coordinator:
             for text in event.warnings:
                 self.recorder.record(events.Warned(text=text, job=event.job))
         elif isinstance(event, StepsTimed):
-            self._first.told(event)
+            self._first.on_steps_timed(event)
         elif isinstance(event, Measured):
             self._heard.pop(event.job, None)
-            self._newcomers.take(event)
+            self._newcomers.on_measured(event)
             self._trigger.happened(self._now(), event.job)
         elif isinstance(event, GroupEnded):
             self._record_end(self._judged(event))
@@ -670,25 +670,25 @@ class Successors:
     """Asks the policy, as networks begin their last epochs, what it would start once they are done.
 
     Where it would start networks that have never trained, each on one of the devices that become free, and leave all
-    others as they are, those are told at once. They begin when the ones before them leave, without a further question;
-    whatever else happens until then has the policy asked anew, and calls off who is not to follow after all.
+    others as they are, these are sent to their devices at once and begin when the networks before them leave. Whatever
+    else happens until then has the policy asked anew, and calls off who is not to follow after all.
 
     Args:
         policy: the run's.
-        executor: tells them.
-        recorder: say how far networks are.
+        executor: starts those who follow.
+        recorder: its state says how far networks are.
         share: whether networks at one place of a stream read together.
     """
 
     def __init__(self, policy: Policy, executor: Following, recorder: Recorder, share: bool) -> None:
         self._policy, self._executor, self._state, self._share = policy, executor, recorder.state, share
-        self._of: dict[str, Successor] = {}  # job that trains its last epoch -> who follows it
-        self._due: dict[str, Successor] = {}  # whom they followed has left, and they have not been started yet
-        self._asked: frozenset[str] = frozenset()  # in their last epochs when the policy was asked last
+        self._of: dict[str, Successor] = {}  # job in its last epoch -> who follows it
+        self._due: dict[str, Successor] = {}  # followers that have not been started, after a job that has left
+        self._asked: frozenset[str] = frozenset()  # jobs in their last epochs when the policy was asked last
         self._is_quick = not recorder.state.cluster.kinds
 
     def look(self, now: float, seconds: float) -> None:
-        """Choose who follows the networks that are in their last epochs, and tell them.
+        """Choose who follows the networks that are in their last epochs, and send these to their devices.
 
         Args:
             seconds: that the last epoch took.
@@ -725,11 +725,11 @@ class Successors:
         return None
 
     def started(self, job: str) -> None:
-        """A job that followed another has been started."""
+        """Forget a job that followed another and has been started."""
         self._due.pop(job, None)
 
     def settle(self, allocation: Allocation) -> None:
-        """Call off whoever does not follow by a new plan."""
+        """Call off whoever does not follow another by a new plan."""
         for job, found in list(self._of.items()):
             goes_on = self._state.running.get(job, ()) == allocation.get(job) and found.job not in allocation
             if not (goes_on and self._waits(found)):
@@ -745,14 +745,14 @@ class Successors:
         return self._state.jobs[found.job].waits and found.job not in self._state.running
 
     def _is_last(self, job: str) -> bool:
-        """Whether a job's last epoch has just begun, on one device."""
+        """Return whether a job's last epoch has just begun, on one device."""
         record = self._state.jobs[job]
         known = record.until is None and len(self._state.running[job]) == 1 and record.samples < math.inf
         left = record.samples - record.epoch * record.state.epoch if known else 0.0
         return record.step == 0 and 0 < left <= record.state.epoch
 
     def _as_if_ended(self, now: float, ending: Collection[str]) -> State:
-        """The state in which these networks are done, and those before them whose successors are known."""
+        """Return the state once these networks are done, and those whose successors are known."""
         state, gone = self._state.for_policy(now), {*ending, *self._of}
         running = {job: devices for job, devices in state.running.items() if job not in gone}
         running |= {found.job: found.devices for found in self._of.values()}
@@ -760,18 +760,18 @@ class Successors:
         return replace(state, by_name=by_name, running=running, memo=None, books=None)
 
     def _followers(self, plan: Plan, running: Allocation, freed: Collection[int]) -> Allocation:
-        """The jobs that a plan starts, if it does nothing else and each gets one device that becomes free."""
+        """Return the jobs that a plan starts, if it does nothing else and each gets one device that becomes free."""
         allocation = plan.whole_of(running)
-        more = (plan.batches, plan.admitted, plan.dropped, plan.undecided, plan.late, plan.windows, plan.promoted,
-                plan.promises, plan.lent, any(plan.lanes.values()))  # fmt: skip
-        if any(more) or plan.wake < math.inf or any(allocation.get(job) != held for job, held in running.items()):
+        decisions = (plan.batches, plan.admitted, plan.dropped, plan.undecided, plan.late, plan.windows, plan.promoted)
+        more = any(decisions) or plan.promises or plan.lent or any(plan.lanes.values()) or plan.wake < math.inf
+        if more or any(allocation.get(job) != held for job, held in running.items()):
             return {}
         new = {job: tuple(devices) for job, devices in allocation.items() if job not in running}
         fits = all(len(devices) == 1 and devices[0] in freed and self._is_plain(job) for job, devices in new.items())
         return new if fits else {}
 
     def _is_plain(self, job: str) -> bool:
-        """Whether nothing has to be settled before a job starts."""
+        """Return whether nothing has to be settled before a job starts."""
         record = self._state.jobs[job]
         fresh = not record.started and record.epoch == record.step == 0
         return fresh and record.until is None and record.batches is None and record.schedule is None
@@ -789,12 +789,12 @@ WORTH = 2.0
 
 
 class Feeding:
-    """Gives each start the preprocessors that fill its lane, and the trainers that help them; the others rest.
+    """Chooses anew, at each re-forming, how many preprocessors and helping trainers fill the lanes of those who start.
 
-    Lanes that are open stay with those who fill them.
+    Open lanes stay with those who fill them.
 
     Args:
-        recorder: they know how fast preprocessors are; what is chosen is written there.
+        recorder: its state knows how fast preprocessors are; the choice is recorded there.
         share: whether jobs at the same place of a stream read together.
     """
 
@@ -802,10 +802,13 @@ class Feeding:
         self._recorder, self._state, self._share = recorder, recorder.state, share
 
     def choose(self, round_: int, batch: Sequence[Start], allocation: Allocation) -> tuple[Start, ...]:
-        """The starts of a round, of which this is the whole allocation; those that go on are among them.
+        """Return the starts of a round with those who fill their lanes.
 
-        Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
-        trains, all preprocessors work.
+        All preprocessors work where there is one and nobody to help it, or where nobody knows how fast preprocessors
+        are or how fast a job trains.
+
+        Args:
+            allocation: the whole one of the round, with those that go on.
         """
         path, lent = self._state.data_path, self._state.helpers.counted
         if path is None or path.most + lent < 2 or any(self._state.jobs[job].guessed for job in allocation):
@@ -814,13 +817,12 @@ class Feeding:
         needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
         working = min(needed, path.most)
         trainers = self._without_network(batch)[: needed - working]
-        self._recorder.record(
-            events.Preprocessing(round=round_, demand=demand, working=working, available=path.most, trainers=trainers)
-        )
+        chosen: dict[str, Any] = {"demand": demand, "working": working, "available": path.most, "trainers": trainers}
+        self._recorder.record(events.Preprocessing(round=round_, **chosen))
         return tuple(replace(start, makers=working, prepared_by=trainers) for start in batch)
 
     def formed_anew(self, new: Allocation, allocation: Allocation, lent: int) -> dict[str, tuple[int, ...]]:
-        """All who start anew: those of a plan, those whose samples a trainer makes that is wanted, and those who train
+        """Return all who start anew: those of a plan, those whose samples a wanted trainer makes, and those who train
         much faster if trainers make more of their samples.
 
         Args:
@@ -837,7 +839,9 @@ class Feeding:
         return {**new, **{job: others[job] for job in readers}}
 
     def _is_worth_forming(self, others: Allocation, allocation: Allocation, lent: int) -> bool:
-        """Whether those who would go on train so much faster with so many trainers that prepare samples."""
+        """Return whether so many helping trainers let those who would go on train so much faster that forming them
+        pays.
+        """
         path, known = self._state.data_path, len(self._state.helpers.devices(others))
         jobs = [self._state.jobs[job] for job in others]
         if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
@@ -850,7 +854,7 @@ class Feeding:
         return lasts * (1 - now / then) > WORTH * self._state.longest_forming
 
     def _without_network(self, batch: Sequence[Start]) -> tuple[int, ...]:
-        """The devices that no job has, those first whose trainers prepare samples now, then the last ones."""
+        """Return the devices that no job has: first those whose trainers prepare samples now, then the last ones."""
         held = [*self._state.held.values(), *(start.devices for start in batch)]
         taken = self._state.lost_devices.union(*held)
         now = self._state.helpers.devices(self._state.running)
@@ -858,13 +862,13 @@ class Feeding:
         return tuple(sorted(free, key=lambda device: (device not in now, -device)))
 
     def _demand(self, batch: Sequence[Start], allocation: Allocation) -> float:
-        """Samples/s that all jobs eat at their paces there."""
+        """Return the samples/s that all jobs read at their paces there."""
         jobs = self._state.jobs
         paces = {job: self._state.pace(job, devices) for job, devices in allocation.items()}
         return demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
 
     def _read(self, batch: Sequence[Start]) -> Iterator[tuple[str, object]]:
-        """Each job that trains, and what it reads."""
+        """Yield each job that trains, and what it reads."""
         starting = {start.job: start for start in batch}
         for job in self._state.running:
             if job not in starting:
@@ -874,7 +878,7 @@ class Feeding:
 
 
 def _made(path: DataPath, lent: int) -> float:
-    """Samples/s of all preprocessors and so many trainers."""
+    """Return the samples/s of all preprocessors and so many trainers."""
     return path.on(path.most + lent).made_by(path.most + lent)
 
 
