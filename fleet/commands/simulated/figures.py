@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.commands.simulated.side_by_side import Column
-from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
-from fleet.report.figures.layout import FigureTrace as Line
+from fleet.report.rendering import Figure, axis, escaped, layout, time_unit
+from fleet.report.rendering import FigureTrace as Line
 from fleet.simulator.outcome import SimulationOutcome
 
 Values = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
-from fleet.report.status.snapshot import Snapshots
+from fleet.report.scan import Snapshots
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
