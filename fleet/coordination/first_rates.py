@@ -272,7 +272,7 @@ class NewcomerRates:
         return PendingStarts({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
 
     def _who_makes_room(self) -> str:
-        """Return a job that is promised nothing, with fewest devices, else the one with most time to spare; "": none."""
+        """Return a job that is promised nothing, of fewest devices, or the one with most time to spare; "": none."""
         running = [self._state.jobs[name] for name in sorted(self._state.running)]
         others = [job for job in running if not job.state.admitted]
         if others:
