@@ -32,7 +32,7 @@ from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGroupin
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.journal import Journal, read_journal
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster

@@ -35,7 +35,7 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from preprocess.samples.stream import LaneSpec
 
 
