@@ -9,7 +9,7 @@ from functools import partial
 
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import RunHooks
-from fleet.coordination.job_checkpoints import Standing, settle_best
+from fleet.coordination.job_record import Standing, settle_best
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
@@ -172,6 +172,6 @@ def _energy(opened: Opened, crew: WorkerChannel) -> EnergyShares:
     readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
 
     def ask(ranks: Iterable[int]) -> None:
-        crew.tell_keepers(ranks, ReadEnergy())
+        crew.send_to_keepers(ranks, ReadEnergy())
 
-    return EnergyShares(readers, ask, opened.books.keeper)
+    return EnergyShares(readers, ask, opened.books.keeper.record)
