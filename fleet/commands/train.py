@@ -125,7 +125,7 @@ def _devices(options: TrainOptions) -> int:
 
 def _check_task(reference: str, made_with: Mapping[str, str]) -> None:
     """Find the class, and what it must have, before any rank starts."""
-    from trainers.task.task_checks import needed_by
+    from trainers.task.task_options import needed_by
 
     found = resolve(reference)
     needed = ("model", *needed_by(found), "dataset")

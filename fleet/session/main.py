@@ -27,10 +27,9 @@ from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, await_all
 from fleet.workers.rank import Rank, Ties, time_limit, together
 from fleet.workers.runtime import Rehearsal, Runtime
 from preprocess.files.modules import at_home
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_reduce import Communicators, DeviceSums
 from trainers.reduce.horovod import horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.ordered_reduce import AdderOf, InOrder
 from trainers.repeatable.instruction_sets import processor
 
 if TYPE_CHECKING:

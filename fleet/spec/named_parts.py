@@ -18,8 +18,7 @@ from fleet.spec.optimizer import Optimizer
 from fleet.spec.problem import nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from trainers.step.joined_optimizer import JoinedOptimizer
-from trainers.task.loss import IGNORED, Weight, check_additive, cross_entropy_weight, loss_given
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import IGNORED, UnfitTask, Weight, check_additive, cross_entropy_weight, loss_given
 
 _NEEDS_CLOSURE = frozenset({"LBFGS"})
 _NEEDS_METRIC = frozenset({"ReduceLROnPlateau"})

@@ -21,10 +21,10 @@ from fleet.coordination.protocol import (
 )
 from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, StepBatches
 from trainers import Batch, Stop, Trainer, converged
-from trainers.convergence.history import History
-from trainers.job.stop_agreement import StopAgreement
+from trainers.job.single_job import StopAgreement
 from trainers.state import checkpoint
-from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
+from trainers.state.history import History
+from trainers.state.kept_checkpoints import ByMetric, best_of, keep_best
 
 GO_ON, LEAVE, HOLD, SAVE = range(4)  # HOLD: leave, and keep the job in memory; SAVE: write a checkpoint, and go on
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together

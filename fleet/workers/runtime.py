@@ -30,8 +30,8 @@ from preprocess.samples.fingerprint import Fingerprint
 from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from trainers import BatchPlan, Stop, Task
-from trainers.repeatable.no_exit import no_exit
-from trainers.state.best_checkpoint import ByMetric
+from trainers.repeatable.process_settings import no_exit
+from trainers.state.kept_checkpoints import ByMetric
 from trainers.state.tree import of_outline
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 from trainers.task.parts import rules_of

@@ -68,12 +68,12 @@ from trainers import (
     check_group,
     latest_good,
 )
-from trainers.device.allocator import give_freed_memory_back
-from trainers.device.own_device import why_broken
+from trainers.device.memory import give_freed_memory_back
+from trainers.device.synchronization import why_broken
 from trainers.job.resize import coming, joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
-from trainers.repeatable.no_exit import no_exit
+from trainers.reduce.ordered_reduce import AdderOf, InOrder
+from trainers.repeatable.process_settings import no_exit
 from trainers.step.compiled import forget_graphs
 from trainers.task.task import batch_size_of, evaluation_batch_of
 

@@ -25,7 +25,7 @@ from preprocess.files.writing import write_whole
 from preprocess.ring.process import is_alive, own_identity
 from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
 from trainers import messages
-from trainers.reduce import overlap
+from trainers.reduce import reduction
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
 _LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
-_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(overlap.__file__))
+_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(reduction.__file__))
 _MOST_BYTES = 1 << 20  # of a stack
 _GRACE_SECONDS = 0.25  # for a rank to speak for itself
 

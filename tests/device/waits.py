@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIES, MARK, OWN = (f"trainers.device.{name}" for name in ("device_copies", "mark", "own_device"))
-SUM, BUCKETS, RING, BESIDE, HOROVOD = (
-    f"trainers.reduce.{name}" for name in ("device_sum", "buckets", "ring", "overlap", "horovod")
+COPIES = "trainers.device.device_copies"
+MARK = OWN = "trainers.device.synchronization"
+SUM = BOTH = "trainers.reduce.device_reduce"
+BUCKETS, RING, BESIDE, HOROVOD = (
+    f"trainers.reduce.{name}" for name in ("buckets", "ordered_reduce", "reduction", "horovod")
 )
-CHANNEL, GROUP, TRANSPORT = (f"trainers.messages.{name}" for name in ("device_channel", "group", "transport"))
-MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
-BOTH = "trainers.reduce.until_met"
+GROUP, TRANSPORT, MPI = (f"trainers.messages.{name}" for name in ("group", "transport", "mpi"))
+CHANNEL = TORCH = "trainers.messages.torch_backend"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
 FEED = "fleet.workers.feed"

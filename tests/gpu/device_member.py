@@ -16,12 +16,11 @@ import torch.distributed as dist
 
 from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
-from trainers.device.own_device import select
+from trainers.device.synchronization import select
 from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
+from trainers.reduce.ordered_reduce import InOrder
 
 
 def main(

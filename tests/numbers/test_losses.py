@@ -18,9 +18,8 @@ from fleet.spec import Job
 from fleet.spec.named_parts import JobLoss
 from trainers import Diverged, Group, Trainer
 from trainers.state import checkpoint
-from trainers.task.loss import nothing_of
+from trainers.task.loss import UnfitTask, nothing_of
 from trainers.task.task import evaluation_sums, loss_of
-from trainers.task.unfit_task import UnfitTask
 
 
 def job_loss(name: str, **arguments: Any) -> JobLoss:

@@ -16,7 +16,7 @@ from fleet.spec.run_length import Length, follows_run, length_misfits
 from fleet.spec.semantics import schedule_notes
 from tests.run.support import parts
 from trainers import Group, Trainer
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import UnfitTask
 
 SAMPLES = 96
 

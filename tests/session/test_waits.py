@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fleet.workers.watchdog import waits_for_others
 from trainers import Group
-from trainers.reduce.adder import InOrder
-from trainers.reduce.overlap import Reduction
+from trainers.reduce.ordered_reduce import InOrder
+from trainers.reduce.reduction import Reduction
 
 SECONDS = 30.0
 

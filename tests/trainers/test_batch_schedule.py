@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.job.plan import BatchPlan
+from trainers.job.batch_plan import BatchPlan
 from trainers.task.batch_schedule import RULES, BatchChange, BatchSchedule, as_lists, from_lists, learning_rates_times
 
 changes = st.builds(

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trainers import Group
-from trainers.reduce.adder import InOrder
 from trainers.reduce.buckets import Buckets, Layout
 from trainers.reduce.gradients import Filling, Gradients, GradientTwice, SparseGradient
-from trainers.reduce.overlap import Reduction
+from trainers.reduce.ordered_reduce import InOrder
+from trainers.reduce.reduction import Reduction
 
 
 def gradients_of(model: nn.Module) -> tuple[Gradients, list[nn.Parameter], list[Tensor]]:

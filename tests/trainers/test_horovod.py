@@ -15,8 +15,8 @@ import torch
 from tests.trainers.programs.cases import Case
 from tests.trainers.programs.drive import run
 from trainers import Checkpoint, Group, Trainer, read
-from trainers.reduce.adder import InOrder
 from trainers.reduce.horovod import HorovodSum, horovod_sum
+from trainers.reduce.ordered_reduce import InOrder
 
 RANKS = 4
 TRAINED = (Case("mlp", "adam", 3), Case("cnn", "sgd", 3), Case("cnn", "sgd", 4))

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from trainers import Checkpoint, CheckpointError, Group, Trainer, UntoldState, read, write
-from trainers.task.own_state import OwnState
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import OwnState, check_task
 
 
 class Plain:

@@ -25,10 +25,10 @@ from trainers import (
     VirtualWorker,
 )
 from trainers.proof.comparison import compare_checkpoints
-from trainers.reduce.adder import InOrder
 from trainers.reduce.gradients import SparseGradient
-from trainers.repeatable.operators import NonDeterministicOperator
+from trainers.reduce.ordered_reduce import InOrder
 from trainers.repeatable.random_state import RandomState, seed_everything
+from trainers.repeatable.scan import NonDeterministicOperator
 from trainers.task.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
 
 Batch = tuple[Tensor, Tensor]

@@ -17,7 +17,7 @@ from tests.trainers.programs.cases import vector
 from tests.trainers.support import late_messages
 from tests.trainers.support.without import without
 from trainers import Group, blocks_of
-from trainers.reduce.adder import InOrder
+from trainers.reduce.ordered_reduce import InOrder
 
 SEGMENT, ELEMENTS = 64, 400
 SPLITS = [(2, 2), (4, 4), (5, 3), (7, 2)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers import CheckpointError
-from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+from trainers.state.kept_checkpoints import drop_way_back, go_back, keep_way_back
 
 
 def saved(folder: Path, *places: tuple[int, int]) -> None:

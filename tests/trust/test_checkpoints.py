@@ -21,12 +21,10 @@ from tests.trainers.support.made_checkpoints import checkpoint
 from tests.trainers.support.members import trained
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import CheckpointError, file_name, latest_good, newest_file, read, write
-from trainers.state.best_checkpoint import is_kept, keep_best
 from trainers.state.inherited import inherit
-from trainers.state.seal import is_whole
-from trainers.state.state_file import read_outline
+from trainers.state.kept_checkpoints import is_kept, keep_best, keep_way_back
+from trainers.state.state_file import is_whole, read_outline
 from trainers.state.tree import flatten
-from trainers.state.way_back import keep_way_back
 
 SECONDS, MEGABYTES = 20, 1000
 OF_PYTHON = 260  # what a process has that has read nothing yet

@@ -21,7 +21,7 @@ from torch import Tensor
 from trainers.job.trainer import Trainer
 from trainers.messages.group import TIMEOUT_SECONDS, Group, blocks_of
 from trainers.messages.transport import Alone, PeerFailed, Pending, Transport, exchange
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import DeviceSums
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import Staying, flatten, unflatten
 from trainers.step.virtual_worker import VirtualWorker

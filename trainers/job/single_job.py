@@ -1,8 +1,4 @@
-"""One job alone: trained by a group on the task's own data set, by a plain loop and without preprocessors.
-
-Each virtual worker gets what torch's DataLoader with a shuffling DistributedSampler would give its process; samples are
-drawn under the worker's own random state, as such a loader without worker processes does.
-"""
+"""Training samples that are drawn by weights, as a script does by torch's WeightedRandomSampler."""
 
 from __future__ import annotations
 
@@ -13,15 +9,118 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from trainers.job.drawn_samples import DrawnSamples
-from trainers.job.plan import BatchPlan
-from trainers.job.stop_agreement import StopAgreement
+from trainers.job.batch_plan import BatchPlan
 from trainers.job.trainer import Trainer
+from trainers.messages.group import Group
 from trainers.repeatable.random_state import seed_everything, seeded
+from trainers.task.loss import UnfitTask
 from trainers.task.task import Batch, Task, batch_size_of, collate_of, evaluation_batch_of, name_of, order_seed_of
-from trainers.task.unfit_task import UnfitTask
+
+
+class DrawnSamples:
+    """A data set that gives, in each epoch, as many samples as another has, drawn from it with replacement.
+
+    The draw of an epoch is that of `WeightedRandomSampler(weights, len(dataset))` with a generator that is seeded with
+    seed + epoch; DistributedSampler then splits it over ranks as it splits any order.
+    """
+
+    shuffles_itself = True  # see `trainers.job.single_job.shuffles_itself`
+
+    def __init__(self, dataset: Any, weights: Any, seed: int, job: str) -> None:
+        """weights: one for each sample. UnfitTask if there are others."""
+        self._dataset, self._seed = dataset, seed
+        self._weights = _checked(weights, len(dataset), job)
+        self.at_epoch(0)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def at_epoch(self, epoch: int) -> None:
+        """Give the samples of this epoch from now on."""
+        if callable(getattr(self._dataset, "at_epoch", None)):
+            self._dataset.at_epoch(epoch)
+        generator = torch.Generator().manual_seed(self._seed + epoch)
+        self._order: list[int] = torch.multinomial(self._weights, len(self), True, generator=generator).tolist()
+
+    def __getitem__(self, place: int) -> Any:
+        return self._dataset[self._order[place]]
+
+    def __getitems__(self, places: Sequence[int]) -> list[Any]:
+        indices = [self._order[place] for place in places]
+        if callable(getattr(self._dataset, "__getitems__", None)):
+            return list(self._dataset.__getitems__(indices))
+        return [self._dataset[index] for index in indices]
+
+
+def _checked(weights: Any, length: int, job: str) -> Tensor:
+    try:
+        found = torch.as_tensor(weights, dtype=torch.double).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UnfitTask(f"job {job}: sample_weights(dataset) gives a {type(weights).__name__}; {_MEND}") from error
+    if found.shape != (length,):
+        told = f"weights of shape {tuple(found.shape)} for {length} training samples"
+        raise UnfitTask(f"job {job}: sample_weights(dataset) gives {told}; {_MEND}")
+    if not bool(found.isfinite().all()) or bool((found < 0).any()) or not float(found.sum()) > 0:
+        raise UnfitTask(f"job {job}: some of sample_weights(dataset) are negative or not finite, or all are 0; {_MEND}")
+    return found
+
+
+_MEND = "give a number of at least 0 for each training sample, as WeightedRandomSampler takes them"
+
+
+_SECONDS_BETWEEN_WORDS = 0.1
+_MOST_STEPS_BETWEEN_WORDS = 1000
+
+
+class StopAgreement:
+    """The master's word holds for all members; it also says at which step the master will speak again.
+
+    That is about a tenth of a second later, at the pace since the last word, waits and all; and after at most twice as
+    many steps as then, since samples that lay ready tell nothing of how long those to come will take.
+
+    Args:
+        group: this member's.
+        steps: where it begins; the first word is due there.
+        clock: seconds.
+    """
+
+    def __init__(self, group: Group, steps: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._group, self._clock = group, clock
+        self._spoken = self._due = steps
+        self._heard = clock()
+        self._longest = 0.0
+
+    def is_due(self, steps: int) -> bool:
+        """Whether the master speaks before the step that follows `steps` others."""
+        return steps >= self._due
+
+    def reach(self, steps: int, wish: int, wishes: int = 2) -> int:
+        """Agree after so many steps; returns the master's wish. All members take part.
+
+        Args:
+            wish: this member's, below `wishes`; only the master's counts.
+        """
+        word = wish + wishes * (steps + self._steps_ahead(steps))
+        self._due, verdict = divmod(self._group.agree(word), wishes)
+        now = self._clock()
+        self._longest, self._heard, self._spoken = max(self._longest, now - self._heard), now, steps
+        return verdict
+
+    def longest_silence(self) -> float:
+        """The longest time without a word since this was last asked, seconds."""
+        longest, self._longest = max(self._longest, self._clock() - self._heard), 0.0
+        return longest
+
+    def _steps_ahead(self, steps: int) -> int:
+        done = steps - self._spoken
+        if done == 0:
+            return 1
+        pace = max((self._clock() - self._heard) / done, 1e-9)
+        return max(1, min(_MOST_STEPS_BETWEEN_WORDS, 2 * done, int(_SECONDS_BETWEEN_WORDS / pace)))
+
 
 _SECONDS_BETWEEN_NEWS = 1.0
 

@@ -1,50 +1,240 @@
-"""Trains one job on one member of a group, with the results of plain DDP.
-
-Each step does what N processes of torch.nn.parallel.DistributedDataParallel over gloo do, though M <= N trainers take
-part, each running its virtual workers in turn (EasyScale, SC'23, 3.2 and 3.3).
-"""
+"""Whether a checkpoint is that of a given job."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainers.device.allocator import keep_freed_memory
-from trainers.device.own_device import with_index
-from trainers.device.unread_update import is_unread
-from trainers.job.fit import BuiltJob, check_fit, misfits_named
-from trainers.job.metrics import gathered
-from trainers.job.progress import Progress
+from trainers.device.memory import keep_freed_memory
+from trainers.device.synchronization import with_index
+from trainers.job.batch_plan import BatchPlan
 from trainers.messages.group import Group
-from trainers.reduce.adder import Adder, AdderOf, InOrder
 from trainers.reduce.buckets import Layout
-from trainers.reduce.overlap import Reduction
-from trainers.reduce.until_met import UntilMet
+from trainers.reduce.device_reduce import UntilMet
+from trainers.reduce.ordered_reduce import Adder, AdderOf, InOrder
+from trainers.reduce.reduction import Reduction
 from trainers.repeatable import determinism
-from trainers.repeatable.evaluation_mode import evaluating
-from trainers.repeatable.operators import check_refusal
+from trainers.repeatable.determinism import PinsDiffer
+from trainers.repeatable.process_settings import evaluating
 from trainers.repeatable.random_state import seed_everything
+from trainers.repeatable.scan import check_refusal
 from trainers.repeatable.shared_state import SharedState
-from trainers.state.checkpoint import Checkpoint
+from trainers.state.checkpoint import Checkpoint, CheckpointError
+from trainers.state.history import History
 from trainers.state.tree import on_host
-from trainers.step.batch_parts import known_weights
 from trainers.step.compiled import compile_model
-from trainers.step.compute import Compute, ForwardBackward, backward
-from trainers.step.finite import FiniteWeights
-from trainers.step.losses import StepLosses, finite, with_losses_read
-from trainers.step.update import TurnResult, Update
+from trainers.step.compute import Compute, ForwardBackward, backward, known_weights
+from trainers.step.losses import FiniteWeights, StepLosses, finite, with_losses_read
+from trainers.step.update import TurnResult, Update, is_unread
 from trainers.step.virtual_worker import VirtualWorker, house
 from trainers.task import task as tasks
+from trainers.task.batch_schedule import BatchSchedule, as_lists, from_lists
 from trainers.task.loss import Weight
-from trainers.task.own_state import OwnState
+from trainers.task.metrics import Metric, values
 from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
+from trainers.task.task_options import OwnState, StepOptions
+
+_MEND = "go on with the job as it was, or start this one anew"
+_NOT_SAID = "not said: it is the state that workers share, without theirs"
+
+
+@dataclass(frozen=True)
+class BuiltJob:
+    """A job as its task builds it."""
+
+    name: str
+    seed: int
+    order_seed: int
+    virtual_workers: int
+    batch_size: int
+    model: nn.Module
+    updates: Sequence[Update]
+    keeps_state: bool
+
+
+def check_fit(checkpoint: Checkpoint, job: BuiltJob) -> None:
+    """Raise CheckpointError, which says what is another job's, unless a checkpoint is this job's.
+
+    A difference missed here would be an error inside torch, or none until the first step.
+    """
+    with misfits_named(checkpoint):
+        saved, own = _of_checkpoint(checkpoint), _of_job(job)
+    different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
+    if different is not None:
+        found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND)
+
+
+@contextmanager
+def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
+    try:
+        yield
+    except (PinsDiffer, torch.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        found = f"it cannot be gone on from ({type(error).__name__}: {error})"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND) from error
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
+    return {
+        "seed": checkpoint.seed,
+        "order's seed": checkpoint.seed if checkpoint.order_seed is None else checkpoint.order_seed,
+        "virtual_workers": checkpoint.virtual_workers,
+        "batch_size": checkpoint.batch_size,
+        "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
+        "schedule": checkpoint.schedule is not None,
+        "layout of buckets": _parameters(laid_out),
+        "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
+        "optimizer": _settings(checkpoint.optimizer),
+        "parts with optimizers of their own": _parts(
+            {part: _place(tree) for part, tree in (checkpoint.parts or {}).items()}
+        ),
+        "task's own state": _kept(checkpoint.task_state is not None),
+    }
+
+
+def _of_job(job: BuiltJob) -> dict[str, Any]:
+    parameters = dict(job.model.named_parameters())
+    first, *others = job.updates
+    return {
+        "seed": job.seed,
+        "order's seed": job.order_seed,
+        "virtual_workers": job.virtual_workers,
+        "batch_size": job.batch_size,
+        "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
+        "schedule": first.schedule is not None,
+        "layout of buckets": _parameters(list(range(len(first.parameters)))),
+        "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
+        "optimizer": _settings(first.optimizer.state_dict()),
+        "parts with optimizers of their own": _parts({update.part: _place(update.as_tree()) for update in others}),
+        "task's own state": _kept(job.keeps_state),
+    }
+
+
+def _place(tree: dict[str, Any]) -> list[Any]:
+    """What of a part's optimizer is compared: its settings, how many parameters are in buckets, and its schedule."""
+    laid_out = sum(len(bucket) for bucket in tree["layout"]["buckets"])
+    return [_settings(tree["optimizer"]), laid_out, tree["schedule"] is not None]
+
+
+def _parts(places: dict[str, list[Any]]) -> str:
+    return ", ".join(f"{part} {place}" for part, place in places.items()) or "none"
+
+
+def _kept(is_kept: bool) -> str:
+    return "kept by state()" if is_kept else "not kept"
+
+
+def _parameters(indices: list[int]) -> str:
+    """Which parameters take gradients; numbered from 0 on without a gap, as they should be, only how many."""
+    return f"of {len(indices)} parameters" if indices == list(range(len(indices))) else f"of parameters {indices}"
+
+
+def _settings(state: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """The names of each group's settings, and how many parameters it has."""
+    return [(sorted(group), len(group["params"])) for group in state["param_groups"]]
+
+
+class Progress:
+    """The place of a job between two steps.
+
+    epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
+    history: the metrics of the finished epochs, as far as they are kept.
+    batches: which batch each epoch has, where that changes; else None.
+    """
+
+    def __init__(self, task: Task, virtual_workers: int) -> None:
+        self.task, self.name, self.virtual_workers = task, tasks.name_of(task), virtual_workers
+        self.seed, self.batches = tasks.seed_of(task), tasks.batch_schedule_of(task)
+        self._options, self._by_epoch = StepOptions.of(task), tasks.steps_schedule_by_epoch(task)
+        self.epoch = self.step_in_epoch = self.steps = 0
+        self.history = History()
+
+    @property
+    def options(self) -> StepOptions:
+        """What the task asks of a step of this epoch."""
+        return self._options if self.batches is None else self._options.cut(self.batches.at(self.epoch).parts)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one virtual worker in a step of this epoch."""
+        return tasks.batch_size_of(self.task) if self.batches is None else self.batches.at(self.epoch).size
+
+    @property
+    def rate_factor(self) -> float:
+        """By what the learning rate of the next step is multiplied."""
+        return 1.0 if self.batches is None else self.batches.factor(*self._here)
+
+    @property
+    def place(self) -> str:
+        """The next step, for errors."""
+        return f"step {self.step_in_epoch} of epoch {self.epoch}"
+
+    @property
+    def _here(self) -> tuple[int, int, int]:
+        return self.epoch, self.step_in_epoch, self.virtual_workers
+
+    def plan(self, samples: int) -> BatchPlan:
+        """Return which positions of an epoch like this one, of `samples` samples, each virtual worker takes a step."""
+        return BatchPlan(samples, self.virtual_workers, self.batch_size, tasks.drops_last(self.task))
+
+    def follow(self, batches: BatchSchedule | None) -> None:
+        """Go on with these batches from the next epoch on. ValueError if they differ in what was trained already."""
+        if batches is not None:
+            past = () if self.batches is None else self.batches.changes
+            self.batches = batches.going_on(past, self.epoch, self.step_in_epoch)
+
+    def let(self, update: Update) -> None:
+        """Let an optimizer update the parameters with the gradients of the next step."""
+        turns = 1 if self.batches is None else self.batches.turns(*self._here)
+        update.step(self.rate_factor, 0 if self._by_epoch else turns)
+
+    def count_step(self) -> None:
+        """A step is done."""
+        self.step_in_epoch += 1
+        self.steps += 1
+
+    def begin_epoch(self, updates: Sequence[Update]) -> None:
+        """Go on to the next epoch; schedules that count epochs are stepped."""
+        for update in updates if self._by_epoch else ():
+            update.step_schedule()
+        self.epoch += 1
+        self.step_in_epoch = 0
+
+    def batch_changes(self) -> list[list[int]] | None:
+        """Return the changes of the batch as a checkpoint has them."""
+        return as_lists(self.batches.changes) if self.batches and self.batches.changes else None
+
+    def come_to(self, saved: Checkpoint) -> None:
+        """Stand where a checkpoint says. ValueError if its batches were others than are known."""
+        self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
+        self.history = saved.history
+        if self.batches is not None:
+            self.batches = self.batches.going_on(from_lists(saved.batches or ()), self.epoch, self.step_in_epoch)
+
+
+def gathered(group: Group, sums: Mapping[int, Sums], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Return the values over all members' batches, on every member, put together in the order of their indices.
+
+    So metrics, too, do not depend on the number of trainers. metrics: those of which batches have states.
+    """
+    trees = group.gather_trees(dict(sums))
+    if not group.is_master:
+        return dict(group.bcast_tree())
+    everything = {index: entry for member in trees for index, entry in member.items()}
+    return dict(group.bcast_tree(values([entry for _, entry in sorted(everything.items())], metrics)))
+
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
 
@@ -69,7 +259,7 @@ class Trainer(Progress):
 
         Every member of `group` does the same. Sets the process's determinism to `level`, with torch's own float32 if it
         is a name alone (see `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
-        `trainers.device.allocator`).
+        `trainers.device.memory`).
 
         adder: what adds gradients; with any but the ring, steps are taken inside `adding()`.
         """

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.device.many_tensors import copies_of
+from trainers.device.device_copies import copies_of
 from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.state.tree import decode, encode, flatten, unflatten
 
@@ -124,7 +124,7 @@ class Group:
         return self.blocks(virtual_workers)[self.index]
 
     def neighbours(self) -> Beside:
-        """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
+        """Return the members before and after this one, for a ring (see `trainers.reduce.ordered_reduce`)."""
         return Beside(self._transport)
 
     def bcast(self, tensor: Tensor) -> None:

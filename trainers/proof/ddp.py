@@ -16,29 +16,26 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from trainers.convergence.history import History
 from trainers.job.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
-from trainers.proof.seen_through_ddp import seen_through_ddp
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
 from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.state.checkpoint import Checkpoint
+from trainers.state.history import History
 from trainers.state.tree import on_host
-from trainers.step.batch_parts import BatchLoss, PartSteps, known_weights
 from trainers.step.compiled import compile_model
-from trainers.step.compute import backward
-from trainers.step.finite import FiniteWeights
+from trainers.step.compute import BatchLoss, PartSteps, backward, known_weights
+from trainers.step.losses import FiniteWeights
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.batch_schedule import as_lists, learning_rates_times
 from trainers.task.loss import Loss, Weight
 from trainers.task.metrics import mean_of, values
-from trainers.task.own_state import OwnState
 from trainers.task.parts import Rule, rules_of
-from trainers.task.step_options import StepOptions
-from trainers.task.task import Batch, Sums, Task
+from trainers.task.task import Batch, Sums, Task, called_through, samples_in
+from trainers.task.task_options import OwnState, StepOptions
 
 
 class DdpRank:
@@ -277,3 +274,100 @@ def recorded_order(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def seen_through_ddp(parallel: DistributedDataParallel) -> nn.Module:
+    """Return what stands for `parallel`'s network while one loss is computed.
+
+    To call it is to call DDP. Whatever else a loss takes from it, a method, a layer or a weight, comes from the network
+    itself, and DDP's forward is entered before, if it was not yet: DDP gives buffers and awaits gradients from there,
+    as it does where Lightning's strategy has `training_step` for its forward. isinstance finds the network's class.
+    """
+    network = parallel.module
+    kind = nn.Module if isinstance(network, torch.jit.ScriptModule) else type(network)
+    entered = False
+
+    def call(_: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal entered
+        entered = True
+        return parallel(*arguments, **named)
+
+    def get(_: Any, name: str) -> Any:
+        nonlocal entered
+        if not entered and not (name.startswith("__") or name == "training"):
+            entered = True
+            with called_through(network, lambda: None):
+                parallel()
+        return getattr(network, name)
+
+    def put(_: Any, name: str, value: Any) -> None:
+        setattr(network, name, value)
+
+    methods = {"__call__": call, "__getattribute__": get, "__setattr__": put}
+    view = type(kind.__name__, (kind,), methods)
+    made: nn.Module = object.__new__(view)
+    return made
+
+
+class DdpRankOfParts(DdpRank):
+    """One rank's process; the optimizer and the schedule are those of the first part."""
+
+    def _wrap(self) -> Rule:
+        self._rules = rules_of(self._task, self.model)
+        self._plain = {name: self.model.get_submodule(name) for name in self._rules}
+        self._wrapped = {name: DistributedDataParallel(part) for name, part in self._plain.items()}
+        self._trained = {name: [p for p in part.parameters() if p.requires_grad] for name, part in self._plain.items()}
+        self._layouts: dict[str, Layout] = {}
+        return next(iter(self._rules.values()))
+
+    def _step(self, batch: Batch, recorder: Recorder | None) -> BatchLoss:
+        """Run the phases of the task's own step, each with an update of its part; return the sum of their losses."""
+        task: Any = self._task
+        phases, total = task.step(self.model, batch), 0.0
+        while True:
+            self._put(self._wrapped)
+            with self._options.precision(self._device):
+                phase = next(phases, None)
+            if phase is not None:
+                self._backward(*phase)
+            self._put(self._plain)
+            if phase is None:
+                return BatchLoss(torch.tensor(total, dtype=torch.float64), samples_in(batch))
+            self._update(phase[0])
+            total += phase[1].item()
+
+    def _backward(self, name: str, loss: Any) -> None:
+        trained = self._trained[name]
+        self._rules[name][0].zero_grad()
+        order: AbstractContextManager[list[int]] = nullcontext([]) if name in self._layouts else recorded_order(trained)
+        with order as ready:
+            loss.backward(inputs=[parameter for parameter in trained if parameter.requires_grad])
+        if name not in self._layouts:
+            used = [parameter.grad is not None for parameter in trained]
+            self._layouts[name] = Layout.rebuilt(trained, ready, used)
+
+    def _update(self, name: str) -> None:
+        optimizer, schedule = self._rules[name]
+        self._options.before_update(self._task, self.model)
+        self._let(optimizer, schedule)
+        self._plain[name].zero_grad()
+
+    def _schedules(self) -> list[torch.optim.lr_scheduler.LRScheduler]:
+        return [schedule for _, schedule in self._rules.values() if schedule is not None]
+
+    def _put(self, parts: Mapping[str, nn.Module]) -> None:
+        """Let the model's parts be these."""
+        for name, part in parts.items():
+            self.model._modules[name] = part
+
+    def _updates(self) -> dict[str, Any]:
+        trees = {
+            name: {
+                "optimizer": optimizer.state_dict(),
+                "schedule": None if schedule is None else schedule.state_dict(),
+                "layout": (self._layouts.get(name) or Layout.first(self._trained[name])).as_tree(),
+            }
+            for name, (optimizer, schedule) in self._rules.items()
+        }
+        first, *others = trees
+        return {**trees[first], "parts": {name: trees[name] for name in others} or None}

@@ -30,12 +30,11 @@ from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
 from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.messages.torch_backend import on_loopback
-from trainers.proof.ddp import DdpRank, assemble
-from trainers.proof.ddp_parts import DdpRankOfParts
+from trainers.proof.ddp import DdpRank, DdpRankOfParts, assemble
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
+from trainers.repeatable.determinism import Float32
 from trainers.repeatable.process_settings import settings_kept
-from trainers.repeatable.single_precision import Float32
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import decode, encode
 from trainers.task.parts import is_parted

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainers.device.nap import LONGEST_NAP, nap
+from trainers.device.synchronization import LONGEST_NAP, nap
 from trainers.messages.group import Group
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
-from trainers.reduce.adder import Adder, InOrder
+from trainers.reduce.ordered_reduce import Adder, InOrder
 
 if TYPE_CHECKING:
     from trainers.messages.mpi import MpiTransport

@@ -1,23 +1,27 @@
-"""What a process must hold still for its results to repeat, set and described in one place.
+"""How products of float32 are computed: on GPUs in full or in TF32, as is asked for; on processors in float32 alone.
 
-The levels are EasyScale's (SC'23, 3.3). D0: the same trainers with the same history repeat. D1, the default: any number
-of trainers gives the same bits, moved and restarted at will, since virtual ranks, the order of sums and the layout of
-buckets are kept. D2: so do devices of different kinds, since kernels are limited to those that all of them have.
+torch has an older and a newer set of switches for that. The newer ones win, and torch raises where somebody has set the
+newer and asks for the older, so that both are set here.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import stat
 import sys
+import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from trainers.messages.group import Group
-from trainers.repeatable.device_pins import device_pins
 from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,
     PinsTooLate,
@@ -27,8 +31,119 @@ from trainers.repeatable.instruction_sets import (
     processor,
     started_with,
 )
-from trainers.repeatable.kernel_cache import keep_kernels_on_the_node
-from trainers.repeatable.single_precision import AS_TORCH, IEEE, TF32, Float32, float32_on, set_float32
+
+IEEE, TF32 = "ieee", "tf32"
+_ON_PROCESSORS = ("", "mkldnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")  # "": for all that has none of its own
+_CUDNN = ("cudnn", "cudnn.conv", "cudnn.rnn")
+
+
+@dataclass(frozen=True)
+class Float32:
+    """In what GPUs multiply float32, "ieee" or "tf32"; a script that sets nothing has these defaults of torch.
+
+    matmul: products of matrices. convolutions: what cuDNN computes, so recurrent layers, too.
+    """
+
+    matmul: str = IEEE
+    convolutions: str = TF32
+
+
+AS_TORCH = Float32()
+
+
+def set_float32(float32: Float32) -> None:
+    """Set all switches, whatever has set them before."""
+    matmul, convolutions = float32.matmul, float32.convolutions
+    torch.set_float32_matmul_precision("high" if matmul == TF32 else "highest")
+    torch.backends.cudnn.allow_tf32 = convolutions == TF32
+    torch.backends.cuda.matmul.allow_tf32 = matmul == TF32
+    if _has_newer():
+        told = {"cuda.matmul": matmul, **dict.fromkeys(_CUDNN, convolutions), **dict.fromkeys(_ON_PROCESSORS, IEEE)}
+        for name, value in told.items():
+            _switch(name).fp32_precision = value
+
+
+def float32_on(device: torch.device) -> Float32:
+    """In what such a device may multiply now; what a processor computes in bfloat16 counts as TF32."""
+    on_cpu = device.type == "cpu"
+    if _has_newer():
+        products, layers = ("mkldnn.matmul", _ON_PROCESSORS[3:]) if on_cpu else ("cuda.matmul", _CUDNN[1:])
+        return Float32(_said(_is_cut(products)), _said(any(map(_is_cut, layers))))
+    cut = torch.get_float32_matmul_precision() != "highest" if on_cpu else torch.backends.cuda.matmul.allow_tf32
+    return Float32(_said(cut), _said(not on_cpu and torch.backends.cudnn.allow_tf32))
+
+
+def _has_newer() -> bool:
+    return hasattr(torch.backends, "fp32_precision")  # torch 2.9
+
+
+def _switch(name: str) -> Any:
+    return attrgetter(name)(torch.backends) if name else torch.backends
+
+
+def _is_cut(name: str) -> bool:
+    return str(_switch(name).fp32_precision) not in (IEEE, "none")
+
+
+def _said(cut: bool) -> str:
+    return TF32 if cut else IEEE
+
+
+_MIOPEN = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
+_COMPILER = ("TORCHINDUCTOR_CACHE_DIR",)
+
+
+def keep_kernels_on_the_node(
+    environment: MutableMapping[str, str] = os.environ, rocm: str | None = torch.version.hip
+) -> None:
+    """Let MIOpen (with ROCm) and torch.compile use folders in the node's temporary one, unless variables name others.
+
+    Call it before the first work on a GPU, and before the first step of an optimizer: they read the variables then.
+    """
+    for name, variables in [("inductor", _COMPILER)] + [("miopen", _MIOPEN)] * (rocm is not None):
+        unset = [variable for variable in variables if not environment.get(variable)]
+        if unset:
+            environment.update(dict.fromkeys(unset, str(_own_folder(name))))
+
+
+def _own_folder(name: str) -> Path:
+    """One for all of the user's processes on this node; a new one where somebody else has taken its name."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{name}-"))
+
+
+_DRIVERS = (Path("/sys/module/nvidia/version"), Path("/sys/module/amdgpu/version"))
+
+
+def device_pins(device: torch.device) -> dict[str, str]:
+    """Return the pins of a device by name; none of the CPU, and of what torch does not tell.
+
+    Kernels split sums over the multiprocessors, and dropout draws by their number.
+    """
+    if device.type == "cpu":
+        return {}
+    properties = torch.get_device_module(device).get_device_properties(device)
+    told = {
+        "multiprocessors": getattr(properties, "multi_processor_count", None)
+        or getattr(properties, "max_compute_units", None),
+        "cuda": torch.version.cuda,
+        "rocm": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version(),  # MIOpen's, with ROCm
+        "driver": getattr(properties, "driver_version", None) or next(_drivers(), None),
+    }
+    return {name: str(value) for name, value in told.items() if value}
+
+
+def _drivers() -> Iterator[Any]:
+    for path in _DRIVERS:
+        with suppress(OSError):
+            yield path.read_text().strip()
+
 
 _ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",

@@ -8,13 +8,16 @@ where its own network goes on in another process.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from typing import NoReturn
 
 import torch
+from torch import nn
 
-from trainers.repeatable.single_precision import Float32, float32_on, set_float32
+from trainers.repeatable.determinism import Float32, float32_on, set_float32
 
 _CPU, _GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -105,3 +108,32 @@ def settings_kept() -> Iterator[ProcessSettings]:
         yield before
     finally:
         before.put_back()
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Let `os._exit`, called in this thread inside the block, raise SystemExit instead; what is forked may end."""
+    end, process, thread = os._exit, os.getpid(), threading.get_ident()
+
+    def refuse(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) != (process, thread):
+            end(status)
+        raise SystemExit(f"its code called os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into eval mode, then each of its modules back into the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

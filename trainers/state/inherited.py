@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainers.state.checkpoint import Checkpoint, CheckpointError, Saved, damaged, put, read, reading, write
-from trainers.state.seal import Damaged, Index, array_in, index_of, open_sealed, structure_in
-from trainers.state.state_file import copy_state
+from trainers.state.state_file import Damaged, Index, array_in, copy_state, index_of, open_sealed, structure_in
 from trainers.state.tree import Unread, flatten_unread, unread
 
 

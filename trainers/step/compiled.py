@@ -14,7 +14,7 @@ from importlib.metadata import version
 import torch
 from torch import nn
 
-from trainers.task.step_options import GRAPHS
+from trainers.task.task_options import GRAPHS
 
 _MOST_SHAPES = 1024
 """Shapes of batches and sizes of networks for which the kernels of one class are kept; one more is an error."""
@@ -31,7 +31,7 @@ def compile_model(
 ) -> dict[str, str]:
     """Let each call of the model run kernels made for its shapes, at the first call with them. Nothing if `how` is off.
 
-    how: see `trainers.task.step_options.StepOptions.compile`. mixed_kinds: whether the job's bits are to be those of
+    how: see `trainers.task.task_options.StepOptions.compile`. mixed_kinds: whether the job's bits are to be those of
     other kinds of devices, too (D2). Returns what the job's pins have besides those of the process, which it sets: the
     compiler. CannotCompile.
     """

@@ -1,8 +1,4 @@
-"""One logical data-parallel rank of a job: an EasyScaleThread (EasyScale, SC'23, 3.2).
-
-Virtual workers take turns on a device. What differs between them is small: random states, buffers (BatchNorm's
-statistics), plain attributes and gradients (`trainers.step.update`). Parameters and the optimizer's state are shared.
-"""
+"""Where a model's buffers are: to walk through all its modules takes as long as small networks need for a layer."""
 
 from __future__ import annotations
 
@@ -13,10 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.device.many_tensors import copy_all
+from trainers.device.device_copies import copy_all
 from trainers.repeatable.plain_attributes import Attributes
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.step.buffer_places import BufferPlaces
+
+
+class BufferPlaces:
+    """The places of a model's buffers, in the order of `model.buffers()`; modules may put other tensors there.
+
+    names: of the buffers, in full.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = [name for name, _ in model.named_buffers()]
+        homes = (name.rpartition(".") for name in self.names)
+        self._places = [(model.get_submodule(path)._buffers, name) for path, _, name in homes]
+
+    def now(self) -> list[Tensor]:
+        """Return the tensors that are there."""
+        return [buffer for home, name in self._places if (buffer := home.get(name)) is not None]
 
 
 class VirtualWorker:

@@ -1,8 +1,4 @@
-"""What a batch's loss is, and what it was divided by: the parts of a batch, and batches, are added up by that.
-
-A mean over tags that count, or with class weights, is no mean over samples. Where parts of a batch, or the batches of a
-held-out set, have different divisors, a mean over samples of their means is another number, and so is its gradient.
-"""
+"""What is raised where a task, as it is written, cannot be trained."""
 
 from __future__ import annotations
 
@@ -15,7 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.task.unfit_task import UnfitTask
+
+class UnfitTask(ValueError):
+    """A task cannot be trained as it is written; the text says what is wrong, and the mend."""
+
+
+def given(job: str, call: str, value: Any, kind: type[Any], is_wanted: str) -> Any:
+    """Return what a method of a task gave. UnfitTask if it is of another kind; a `return` is forgotten easily."""
+    if isinstance(value, kind):
+        return value
+    forgotten = "; is its `return` missing?" if value is None else ""
+    raise UnfitTask(f"job {job}: {call} gives {_shown(value)}, and must give {is_wanted}{forgotten}")
+
+
+def _shown(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
 
 Weight = float | Tensor
 """What a mean was divided by: a number, or a tensor of one element."""

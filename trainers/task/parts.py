@@ -18,8 +18,8 @@ from torch import Tensor, nn, optim
 from trainers.messages.group import Group
 from trainers.repeatable.spared_compiler import spare_compiler
 from trainers.task import task as tasks
+from trainers.task.loss import UnfitTask
 from trainers.task.task import Batch, Task
-from trainers.task.unfit_task import UnfitTask
 
 Phase = tuple[str, Tensor]
 """The name of a part, and the loss whose gradients update it."""

@@ -18,11 +18,11 @@ from trainers.proof.ddp_processes import ProcessFailed
 from trainers.proof.tensor_trace import TensorTraceError
 from trainers.reduce.gradients import GradientTwice, SparseGradient
 from trainers.repeatable.instruction_sets import PinsTooLate
-from trainers.repeatable.operators import NonDeterministicOperator
+from trainers.repeatable.scan import NonDeterministicOperator
 from trainers.step.compiled import CannotCompile
 from trainers.step.compute import UnfitLoss
+from trainers.task.loss import UnfitTask
 from trainers.task.parts import PhaseError
-from trainers.task.unfit_task import UnfitTask
 
 
 class NotKept(RuntimeError):

@@ -27,16 +27,15 @@ from fleet.machine.standard_error import tell
 from fleet.spec.references import resolve
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
 from trainers.job.single_job import News, SingleJob, TaskDatasets
-from trainers.messages.device_channel import why_not
+from trainers.messages.torch_backend import why_not
 from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_reduce import Communicators, DeviceSums
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.ordered_reduce import InOrder
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
 from trainers.task.task import made_task
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI

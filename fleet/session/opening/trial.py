@@ -13,7 +13,7 @@ import torch
 from fleet.machine.cluster_map import ClusterMap
 from trainers import Group
 from trainers.messages.transport import PeerFailed
-from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_reduce import Communicators
 
 if TYPE_CHECKING:
     from mpi4py import MPI

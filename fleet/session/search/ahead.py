@@ -12,7 +12,7 @@ from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead
-from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+from trainers.state.kept_checkpoints import drop_way_back, go_back, keep_way_back
 
 _SURE_FOR_EACH = 8
 """So many jobs may wait for each device, and what is not needed yet is still added to them."""

@@ -9,7 +9,7 @@ from fleet.search import Copy, Decision
 from fleet.spec.search import OPTIMIZER
 from trainers import CheckpointError
 from trainers.state.inherited import inherit
-from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back
+from trainers.state.kept_checkpoints import drop_other_ways_back, keep_way_back, way_back
 
 
 class Inheriting:

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from tests.device.programs.mutants import changed
 from trainers import Group
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
+from trainers.messages import torch_backend
 from trainers.messages.group import blocks_of
-from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce import device_sum
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
+from trainers.reduce import device_reduce
+from trainers.reduce.device_reduce import Communicators
+from trainers.reduce.ordered_reduce import InOrder
 
 SECONDS, BUCKETS, ELEMENTS = 60, 3, 5000
 
@@ -37,12 +36,12 @@ def right(
     torch.accelerator.set_device_index(rank)
     if mutant:
         changed(*mutant)
-    vars(device_sum)["_BAND"] = 4 * ELEMENTS // 3  # a few to a bucket
+    vars(device_reduce)["_BAND"] = 4 * ELEMENTS // 3  # a few to a bucket
     dist.init_process_group(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
     group = Group.over(TorchTransport(timeout=SECONDS))
-    adder: Any = device_sum.DeviceSum(group, workers, device, Communicators())
+    adder: Any = device_reduce.DeviceSum(group, workers, device, Communicators())
     meetings = _devices_of_meetings(held=mutant is not None and "met()" in mutant[1])
     adder.start()
     on_own = _streams_of(adder._channel, device)
@@ -82,7 +81,7 @@ def _in_a_thread(work: Callable[[], list[Tensor]], devices: list[int]) -> list[T
 
 def _devices_of_meetings(held: bool) -> list[int]:
     """From now on, the devices of the threads in which communicators are made. held: each until its member waits."""
-    made, found, awaited = vars(device_channel)["_communicator"], list[int](), Event()
+    made, found, awaited = vars(torch_backend)["_communicator"], list[int](), Event()
     met = DeviceChannel.met
 
     def noted(*arguments: Any) -> Any:
@@ -95,7 +94,7 @@ def _devices_of_meetings(held: bool) -> list[int]:
         awaited.set()
         met(channel)
 
-    vars(device_channel)["_communicator"] = noted
+    vars(torch_backend)["_communicator"] = noted
     patch.object(DeviceChannel, "met", waits).start()
     return found
 

@@ -17,12 +17,10 @@ import torch_rig
 from tests.device.programs import stepping
 from tests.device.programs.mutants import changed
 from trainers import Group, Trainer
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
-from trainers.messages.torch_backend import TorchTransport
+from trainers.messages import torch_backend
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
 from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
 
 SECONDS = 60
 
@@ -143,7 +141,7 @@ def _begin(rank: int, size: int, folder: str, seconds: float, schedule: str) -> 
 @contextmanager
 def _held(error: Exception | None = None, until_waits: bool = False) -> Iterator[Event]:
     """Let devices begin to meet once the event is set. error: instead. until_waits: also once a member waits."""
-    released, made = Event(), vars(device_channel)["_communicator"]
+    released, made = Event(), vars(torch_backend)["_communicator"]
     met = DeviceChannel.met
 
     def held(*arguments: Any) -> Any:
@@ -157,7 +155,7 @@ def _held(error: Exception | None = None, until_waits: bool = False) -> Iterator
             released.set()
         met(channel)
 
-    with patch.object(device_channel, "_communicator", held), patch.object(DeviceChannel, "met", waits):
+    with patch.object(torch_backend, "_communicator", held), patch.object(DeviceChannel, "met", waits):
         yield released
 
 

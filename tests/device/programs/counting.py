@@ -16,11 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
 from trainers.device.device_copies import DeviceCopies
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
-from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.messages import torch_backend
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
+from trainers.reduce.device_reduce import Communicators, DeviceSums
 from trainers.zoo import MLP, ResNet
 
 WARM = 5
@@ -132,7 +130,7 @@ def sleeps() -> list[int]:
         asked.append(torch_rig.counts(False)["kernels"])
         return seconds
 
-    vars(device_channel)["DeviceChannel"].settle = noted
+    vars(torch_backend)["DeviceChannel"].settle = noted
     return asked
 
 

@@ -14,8 +14,7 @@ from tests.device.programs import counting, stepping
 from tests.device.programs.mutants import changed
 from trainers import Group, Trainer
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
 from trainers.repeatable.shared_state import CLOSE_LOOKS
 
 SECONDS, STEPS = 60, CLOSE_LOOKS + 3  # in the first ones a trainer reads what a task did to its attributes

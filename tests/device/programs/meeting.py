@@ -14,8 +14,8 @@ from trainers import Group
 from trainers.messages.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.reduce import communicators, device_sum
-from trainers.reduce.adder import InOrder
+from trainers.reduce.device_reduce import Communicators, DeviceSum
+from trainers.reduce.ordered_reduce import InOrder
 
 SECONDS, WORKERS, ELEMENTS = 10, 3, 3000
 
@@ -33,7 +33,7 @@ def groups(
     if mutant:
         changed(*mutant)
     known_lost: list[int] = []
-    kept = communicators.Communicators(lambda: known_lost, most)
+    kept = Communicators(lambda: known_lost, most)
     told: list[str | bool] = []
     for members, _, word in (turn.partition(" ") for turn in turns):
         ranks = [int(member) for member in members]
@@ -55,9 +55,9 @@ def _begin(rank: int, size: int, folder: str) -> None:
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
 
 
-def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -> str | bool:
+def _take_part(group: Group, kept: Communicators, gives_up: str) -> str | bool:
     device = torch.device("rig", group.ranks[group.index])
-    adder, together, name = device_sum.DeviceSum(group, WORKERS, device, kept), False, ""
+    adder, together, name = DeviceSum(group, WORKERS, device, kept), False, ""
     try:
         if gives_up == "failing":
             kept._agreed(group, "")
@@ -89,7 +89,7 @@ def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -
     return name
 
 
-def _unshared(adder: device_sum.DeviceSum, group: Group, device: torch.device) -> str:
+def _unshared(adder: DeviceSum, group: Group, device: torch.device) -> str:
     if group.is_master:
         raise ArithmeticError("no buffers")
     return str(adder.share([torch.ones(3, device=device)])[0].cpu())

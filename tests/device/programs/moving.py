@@ -17,9 +17,8 @@ from torch import nn
 
 from trainers import Group, Trainer
 from trainers.job.resize import joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
+from trainers.reduce.ordered_reduce import AdderOf, InOrder
 from trainers.zoo import MLP
 
 OLD, NEW = (0, 1), (0, 1, 2)

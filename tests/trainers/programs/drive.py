@@ -6,7 +6,7 @@ import torch
 
 from tests.trainers.programs.cases import HELD_OUT, SAMPLES, STEPS, Case
 from trainers import Checkpoint, Group, Trainer
-from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.ordered_reduce import AdderOf, InOrder
 
 
 def run(

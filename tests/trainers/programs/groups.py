@@ -19,7 +19,7 @@ import trainers.messages.mpi
 from trainers import Group, PeerFailed, PeerSilent, blocks_of
 from trainers.messages.group import Beside
 from trainers.messages.transport import Pending
-from trainers.reduce.ring import VirtualRing
+from trainers.reduce.ordered_reduce import VirtualRing
 
 WORLD = MPI.COMM_WORLD
 ORDER = [2, 0, 3, 1]

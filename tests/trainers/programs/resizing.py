@@ -18,9 +18,8 @@ from tests.trainers.programs.cases import STEPS, Case
 from tests.trainers.programs.drive import advance
 from trainers import Group, Trainer, write
 from trainers.job.resize import joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
+from trainers.reduce.ordered_reduce import AdderOf, InOrder
 
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]

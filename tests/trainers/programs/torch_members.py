@@ -17,9 +17,8 @@ from tests.trainers.programs.cases import CASES
 from tests.trainers.programs.drive import run
 from trainers import Group, PeerFailed, PeerSilent, write
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceSums
+from trainers.reduce.ordered_reduce import InOrder
 
 
 def collectives(group: Group) -> dict[str, Any]:

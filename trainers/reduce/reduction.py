@@ -10,7 +10,7 @@ from types import TracebackType
 
 from torch import Tensor
 
-from trainers.reduce.adder import Adder
+from trainers.reduce.ordered_reduce import Adder
 
 _Task = tuple[Sequence[Tensor], Callable[[], None]]
 

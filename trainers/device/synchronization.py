@@ -1,0 +1,65 @@
+"""Pauses of who looks again and again whether something has come, and would keep a processor busy otherwise."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LONGEST_NAP = 200e-6
+
+
+def nap(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_NAP) -> None:
+    """Let others have the processor between two looks, `elapsed` seconds after the first; the later, the longer."""
+    if elapsed > eager:
+        time.sleep(min(elapsed / 4, longest))
+    else:
+        os.sched_yield()
+
+
+def select(device: torch.device) -> None:
+    """Make the device this thread's; on the CPU, and where the device is told without an index, it is so already."""
+    if device.type != "cpu" and device.index is not None:
+        torch.get_device_module(device).set_device(device)
+
+
+def with_index(device: torch.device) -> torch.device:
+    """Return the device with its index: this thread's current one if it has none."""
+    if device.type == "cpu" or device.index is not None:
+        return device
+    return torch.device(device.type, torch.get_device_module(device).current_device())
+
+
+def why_broken(device: torch.device) -> str:
+    """Say what has made a device useless to this process; "" if it can be used.
+
+    Where a kernel fails (an assertion in it, an illegal address), whatever the process does on the device from then on
+    fails too; only a new process can use the device again.
+    """
+    if device.type == "cpu":
+        return ""
+    try:
+        torch.get_device_module(device).synchronize(device)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def mark(device: torch.device, stream: Any = None) -> Callable[[], None]:
+    """Return a function that sleeps until a stream has done all that it was given so far, in whichever thread.
+
+    stream: it belongs to `device`; None: the thread's current one.
+    """
+    event = torch.Event(device)
+    event.record(stream or torch.get_device_module(device).current_stream(device))
+
+    def wait() -> None:
+        select(device)
+        begin = time.perf_counter()
+        while not event.query():  # `synchronize` spins, as torch.Event ignores `blocking`
+            nap(time.perf_counter() - begin, longest=0.001)
+
+    return wait
