@@ -47,7 +47,7 @@ def beside(job: Job, workers: int, device: torch.device, folder: Path, rank: int
 def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: Path, rank: int) -> None:
     """One worker on a device of its own, whose gradients go from device to device; with fleet or under stock DDP."""
     from trainers.messages.torch_backend import TorchTransport
-    from trainers.reduce.device_reduce import Communicators, DeviceSums
+    from trainers.reduce.device_reduce import Communicators, DeviceReducers
 
     select(device)
     before = _resident()
@@ -58,9 +58,9 @@ def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: P
         if way == "ddp-devices":
             _serve(stock_ddp(job, workers, device, rank, folder), device, folder, rank, before, group.barrier)
         else:
-            trainer = Trainer(job, workers, group, device, adder=DeviceSums(Communicators()))
+            trainer = Trainer(job, workers, group, device, reducer=DeviceReducers(Communicators()))
             data = job.batches(workers)[rank : rank + 1]
-            with trainer.adding():
+            with trainer.reducing():
                 _serve(lambda: trainer.step(data), device, folder, rank, before, group.barrier)
     made.destroy_process_group()
 

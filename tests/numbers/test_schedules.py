@@ -213,7 +213,7 @@ class Stepped:
 
 def test_a_task_may_count_epochs() -> None:
     trainer, rates = Trainer(Stepped(), 1, Group.alone()), []
-    with trainer.adding():
+    with trainer.reducing():
         for _ in range(3):
             for _ in range(2):
                 rates.append(trainer.optimizer.param_groups[0]["lr"])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tests.trainers.programs.cases import VECTOR_SIZES, vector
 from trainers import blocks_of
-from trainers.reduce.ordered_reduce import OwnSum, VirtualRing, chunks, ranks_of_fold
+from trainers.reduce.ordered_reduce import LocalSum, VirtualRing, chunks, ranks_of_fold
 
 
 class Message:
@@ -155,7 +155,7 @@ def test_a_trainer_that_has_all_workers_adds_in_their_order(
     ranks: int, elements: int, dtype: torch.dtype, block: int, stack: int
 ) -> None:
     vectors = [vector(elements, rank).to(dtype) for rank in range(ranks)]
-    own = OwnSum(ranks)
+    own = LocalSum(ranks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainers.reduce.ordered_reduce._BLOCK", block)
         patch.setattr("trainers.reduce.ordered_reduce._STACK", stack)

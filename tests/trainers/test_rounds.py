@@ -14,7 +14,7 @@ from trainers import Group
 from trainers.messages.group import blocks_of
 from trainers.reduce import device_reduce
 from trainers.reduce.device_reduce import Rounds
-from trainers.reduce.ordered_reduce import InOrder, chunks
+from trainers.reduce.ordered_reduce import OrderedReduce, chunks
 
 SECONDS = 30
 
@@ -48,7 +48,7 @@ def drawn(ranks: int, elements: int, dtype: torch.dtype = torch.float32) -> list
 
 
 def in_order(vectors: Sequence[Tensor]) -> Tensor:
-    return InOrder(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
+    return OrderedReduce(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
 
 
 @pytest.mark.parametrize("elements", [1, 7, 64, 1000, 30_011])

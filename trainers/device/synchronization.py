@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-LONGEST_NAP = 200e-6
+LONGEST_BACKOFF = 200e-6
 
 
-def nap(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_NAP) -> None:
+def backoff(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_BACKOFF) -> None:
     """Let others have the processor between two looks, `elapsed` seconds after the first; the later, the longer."""
     if elapsed > eager:
         time.sleep(min(elapsed / 4, longest))
@@ -60,6 +60,6 @@ def mark(device: torch.device, stream: Any = None) -> Callable[[], None]:
         select(device)
         begin = time.perf_counter()
         while not event.query():  # `synchronize` spins, as torch.Event ignores `blocking`
-            nap(time.perf_counter() - begin, longest=0.001)
+            backoff(time.perf_counter() - begin, longest=0.001)
 
     return wait

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.device.synchronization import nap, select
+from trainers.device.synchronization import backoff, select
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending, Transport
 
 
@@ -250,7 +250,7 @@ class DeviceChannel:
     """
 
     def __init__(self, name: str, transport: Transport, device: torch.device) -> None:
-        """Begin to meet; all members do so at once, and `met` waits for them."""
+        """Begin to meet; all members do so at once, and `connected` waits for them."""
         self.name, self.transport, self._device = name, transport, device
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._before = (transport.index - 1) % transport.size
@@ -263,27 +263,27 @@ class DeviceChannel:
         self._errors: list[BaseException] = []
         self._looks = Looks()
         # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
-        self._thread = Thread(target=self._begin_to_meet, name="meeting", daemon=True)
+        self._thread = Thread(target=self._begin_to_connect, name="meeting", daemon=True)
         self._meeting: Thread | None = self._thread
         self._thread.start()
         self._begun_at = time.perf_counter()
 
     @property
-    def meets(self) -> bool:
+    def is_connecting(self) -> bool:
         """Whether this member's thread still meets the others, be it in vain."""
         return self._thread.is_alive()
 
     @property
     def is_due(self) -> bool:
-        """Whether `met` has nothing to wait for, or the members have met for as long as anybody may wait for them."""
-        return not self.meets or time.perf_counter() - self._begun_at > self.transport.timeout
+        """Whether `connected` has nothing to wait for, or the members have met for as long as anybody may wait for them."""
+        return not self.is_connecting or time.perf_counter() - self._begun_at > self.transport.timeout
 
     @property
     def has_failed(self) -> bool:
-        """Whether this member could not meet the others; `met` says why."""
+        """Whether this member could not meet the others; `connected` says why."""
         return bool(self._errors)
 
-    def met(self) -> None:
+    def connected(self) -> None:
         """Return once all members have met; before the first message. PeerFailed, PeerSilent, Interrupted."""
         meeting, self._meeting = self._meeting, None
         if meeting is None:
@@ -299,9 +299,9 @@ class DeviceChannel:
             self.abort()
             raise
 
-    def leave_meeting(self, seconds: float) -> None:
+    def stop_connecting(self, seconds: float) -> None:
         """Abort, and give the thread that meets so long to hear of it."""
-        if self.meets:
+        if self.is_connecting:
             self.abort()
             self._thread.join(max(seconds, 0.0))
 
@@ -334,7 +334,7 @@ class DeviceChannel:
             return 0.0
         event = torch.Event(self._device)
         event.record(self._module.current_stream(self._device))
-        self._wait(event.query, lambda elapsed: nap(elapsed, eager=0.0002, longest=0.001))
+        self._wait(event.query, lambda elapsed: backoff(elapsed, eager=0.0002, longest=0.001))
         return time.perf_counter() - begin
 
     def abort(self) -> None:
@@ -348,7 +348,7 @@ class DeviceChannel:
             self._aborted = group
             group.abort()
 
-    def _begin_to_meet(self) -> None:
+    def _begin_to_connect(self) -> None:
         """Send and receive the first messages, in a thread and on a stream of their own: what else the device does must
         not wait for a member that is perhaps lost.
         """

@@ -35,7 +35,7 @@ from trainers.task.loss import Loss, Weight
 from trainers.task.metrics import mean_of, values
 from trainers.task.parts import Rule, rules_of
 from trainers.task.task import Batch, Sums, Task, called_through, samples_in
-from trainers.task.task_options import OwnState, StepOptions
+from trainers.task.task_options import StepOptions, TaskState
 
 
 class DdpRank:
@@ -248,7 +248,7 @@ class DdpRank:
             "parameters": on_host(dict(self.model.named_parameters())),
             **on_host(self._updates()),
             "pins": determinism.pins(self._device) | self._compiler,
-            "task_state": on_host(OwnState(self._task).now()),
+            "task_state": on_host(TaskState(self._task).now()),
             "batches": as_lists(self._batches.changes) if self._batches and self._batches.changes else None,
         }
 

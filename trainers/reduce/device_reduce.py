@@ -26,7 +26,7 @@ from trainers.device.synchronization import select, with_index
 from trainers.messages.group import Group
 from trainers.messages.torch_backend import DeviceChannel, listening_store
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
-from trainers.reduce.ordered_reduce import Adder, InOrder, chunks, fold, home_chunks, ranks_of_fold
+from trainers.reduce.ordered_reduce import OrderedReduce, Reducer, chunks, fold, home_chunks, ranks_of_fold
 
 Exchange = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 """Sends flat tensors to the trainer before this one, and fills others from the one after it."""
@@ -127,7 +127,7 @@ class Communicators:
     def take(self, group: Group, device: torch.device) -> DeviceChannel:
         """Return the one of the group's members, kept or new; all members call it at once. PeerFailed, PeerSilent.
 
-        The members of a new one have begun to meet (see `DeviceChannel.met`).
+        The members of a new one have begun to meet (see `DeviceChannel.connected`).
         """
         lost = frozenset(self._lost())
         for ranks in [ranks for ranks in self._kept if not lost.isdisjoint(ranks)]:
@@ -146,7 +146,7 @@ class Communicators:
             self.give_up(mine)
         self._keep_at_most(self._most - 1)
         made = DeviceChannel(name, group.transport, device)
-        self._unmet = [*(channel for channel in self._unmet if channel.meets), made]
+        self._unmet = [*(channel for channel in self._unmet if channel.is_connecting), made]
         return made
 
     def keep(self, group: Group, channel: DeviceChannel) -> None:
@@ -165,7 +165,7 @@ class Communicators:
         self._stores.clear()
         until = time.monotonic() + _LAST_SECONDS
         for channel in self._unmet:
-            channel.leave_meeting(until - time.monotonic())
+            channel.stop_connecting(until - time.monotonic())
         self._unmet, self._given_up = [], []
 
     def _keep_at_most(self, most: int) -> None:
@@ -187,8 +187,8 @@ _BAND = 64 << 20
 """Bytes of a worker's vector that go round together: so much of each one's comes to a device that keeps none there."""
 
 
-class DeviceSum:
-    """The sums of `trainers.reduce.ordered_reduce.InOrder` from device to device; on CPUs over gloo.
+class DeviceReduce:
+    """The sums of `trainers.reduce.ordered_reduce.OrderedReduce` from device to device; on CPUs over gloo.
 
     device: this member's. communicators: this process's.
     """
@@ -214,7 +214,7 @@ class DeviceSum:
         return self._channel is not None and self._channel.has_failed
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         """Never: `start` waits (`trainers.reduce.device_reduce` does not)."""
         return False
 
@@ -229,13 +229,13 @@ class DeviceSum:
         self.prepare()
         assert self._channel is not None
         with self._beside():
-            self._channel.met()
+            self._channel.connected()
 
     @torch.no_grad()
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Begin the sum over all virtual workers: in the first vector, once `complete` has returned."""
         if self._channel is None:
-            raise RuntimeError("devices have not met; take steps inside Trainer.adding()")
+            raise RuntimeError("devices have not met; take steps inside Trainer.reducing()")
         rounds = Rounds(self._blocks, self._group.index, self._channel.exchange)
         with self._beside():
             for slices in _bands(vectors[0], self._ranks):
@@ -276,7 +276,7 @@ class DeviceSum:
         return [shared[place].view(tensor.shape) for place, tensor in enumerate(tensors)]
 
     @torch.no_grad()
-    def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
+    def receive(self, tensors: Sequence[Tensor], origin: int) -> None:
         """Fill tensors on the members' devices with those of member `origin`. PeerFailed, PeerSilent, Interrupted."""
         assert self._channel is not None
         with self._beside():
@@ -378,17 +378,17 @@ def _packed(slices: Sequence[slice]) -> list[slice]:
     return packed
 
 
-class UntilMet:
-    """`InOrder` until the members' devices have met, then `DeviceSum`.
+class HostThenDeviceReduce:
+    """`OrderedReduce` until the members' devices have met, then `DeviceReduce`.
 
     The master says after each step whether they go on from device to device, so all take the same way.
     """
 
     def __init__(self, group: Group, virtual_workers: int, device: torch.device, communicators: Communicators) -> None:
         self._group = group
-        self._hosts = InOrder(group, virtual_workers, device)
-        self._devices = DeviceSum(group, virtual_workers, device, communicators)
-        self._used: Adder = self._devices
+        self._hosts = OrderedReduce(group, virtual_workers, device)
+        self._devices = DeviceReduce(group, virtual_workers, device, communicators)
+        self._used: Reducer = self._devices
         self._has_begun = False
 
     @property
@@ -397,7 +397,7 @@ class UntilMet:
         return self._used.place
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         """Whether sums still go over hosts."""
         return self._used is self._hosts
 
@@ -427,9 +427,9 @@ class UntilMet:
     def share_ahead(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         return self._used.share_ahead(tensors)
 
-    def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
-        """Fill tensors on the members' devices with those of member `origin` (see `DeviceSum.bring`)."""
-        self._devices.bring(tensors, origin)
+    def receive(self, tensors: Sequence[Tensor], origin: int) -> None:
+        """Fill tensors on the members' devices with those of member `origin` (see `DeviceReduce.receive`)."""
+        self._devices.receive(tensors, origin)
 
     def follow(self) -> bool:
         return self._used.follow()
@@ -440,7 +440,7 @@ class UntilMet:
         PeerFailed, PeerSilent, Interrupted.
         """
         self._used.complete()
-        if self.is_meeting and (self._group.agree(int(self._devices.is_due)) or self._devices.has_failed):
+        if self.is_connecting and (self._group.agree(int(self._devices.is_due)) or self._devices.has_failed):
             self._devices.start()
             self._used = self._devices
 
@@ -454,7 +454,7 @@ class UntilMet:
 
     def stop(self, together: bool) -> None:
         """Keep the communicator, if all members do, once they have met: nobody leaves one that others still make."""
-        if self.is_meeting and together:
+        if self.is_connecting and together:
             together = self._have_met()
         self._used = self._devices
         self._devices.stop(together)
@@ -469,12 +469,12 @@ class UntilMet:
 
 
 @dataclass(frozen=True)
-class DeviceSums:
-    """Makes adders of groups whose members send from device to device; one alone sends to nobody."""
+class DeviceReducers:
+    """Makes reducers of groups whose members send from device to device; one alone sends to nobody."""
 
     communicators: Communicators
 
-    def __call__(self, group: Group, virtual_workers: int, device: torch.device) -> Adder:
+    def __call__(self, group: Group, virtual_workers: int, device: torch.device) -> Reducer:
         if group.size == 1:
-            return InOrder(group, virtual_workers, device)
-        return UntilMet(group, virtual_workers, device, self.communicators)
+            return OrderedReduce(group, virtual_workers, device)
+        return HostThenDeviceReduce(group, virtual_workers, device, self.communicators)

@@ -55,7 +55,7 @@ _STACK = 4 << 20
 """Bytes of all vectors together that a CPU surely still has in its cache after it has copied them."""
 
 
-class OwnSum:
+class LocalSum:
     """The sum of vectors that are all here. They stay as they are but the first, which becomes the sum.
 
     On a device they lie where they are added, on its current stream, and the others are of no use afterwards.
@@ -138,7 +138,7 @@ class _Stack:
 
 
 def stack_of(ranks: int, elements: int, dtype: torch.dtype) -> Tensor:
-    """Return a row for each rank's vector of so many elements, which `OwnSum` adds where they lie."""
+    """Return a row for each rank's vector of so many elements, which `LocalSum` adds where they lie."""
     width = chunks(elements, ranks, dtype.itemsize)[0].stop
     return torch.zeros((ranks, ranks * width), dtype=dtype)  # the last chunks of a vector may be shorter
 
@@ -238,7 +238,7 @@ class VirtualRing:
         self._own = blocks[index]
         self._ranks = blocks[-1].stop
         self._neighbours = neighbours
-        self._alone = OwnSum(self._ranks)
+        self._alone = LocalSum(self._ranks)
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._plans: dict[tuple[int, torch.dtype], _Plan] = {}
 
@@ -247,7 +247,7 @@ class VirtualRing:
         """Return the sum over all virtual ranks.
 
         vectors: the flat tensors of the own ranks, in rank order; on the CPU, or for a trainer alone on any device (see
-        `OwnSum`). The sum takes the place of the first. The others stay as they are on the CPU.
+        `LocalSum`). The sum takes the place of the first. The others stay as they are on the CPU.
         """
         if len(self._blocks) == 1:
             return self._alone.sum(vectors)
@@ -418,7 +418,7 @@ class _Arrivals:
             self._begun += 1
 
 
-class Adder(Protocol):
+class Reducer(Protocol):
     """The sums over all virtual workers. Every member calls the same methods in the same order."""
 
     @property
@@ -432,7 +432,7 @@ class Adder(Protocol):
         """
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         """Whether members add while they still meet, more slowly than later."""
 
     def start(self, at_once: bool = False) -> None:
@@ -476,11 +476,11 @@ class Adder(Protocol):
         """
 
 
-AdderOf = Callable[[Group, int, torch.device], Adder]
-"""Makes the adder of a group for so many virtual workers, whose model is on a device."""
+ReducerOf = Callable[[Group, int, torch.device], Reducer]
+"""Makes the reducer of a group for so many virtual workers, whose model is on a device."""
 
 
-class InOrder:
+class OrderedReduce:
     """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ordered_reduce`).
 
     A member alone adds on its own device.
@@ -496,7 +496,7 @@ class InOrder:
         return
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         return False
 
     def start(self, at_once: bool = False) -> None:

@@ -98,12 +98,12 @@ def is_kept(folder: Path, epoch: int) -> bool:
     return False
 
 
-def keep_way_back(folder: Path, epoch: int) -> None:
+def keep_rollback(folder: Path, epoch: int) -> None:
     """Keep the checkpoint that a job's folder has of an epoch's end; it is on the disk when this returns.
 
     CheckpointError if it cannot be kept.
     """
-    kept = way_back(folder, epoch)
+    kept = rollback_file(folder, epoch)
     try:
         make_folder(kept.parent)
         name_again(folder / kept.name, kept)
@@ -111,12 +111,12 @@ def keep_way_back(folder: Path, epoch: int) -> None:
         raise _unkept(kept, error) from error
 
 
-def go_back(folder: Path, epoch: int) -> None:
+def roll_back(folder: Path, epoch: int) -> None:
     """Let the checkpoint of an epoch's end be the newest of a job's folder; those after it go. May be called again.
 
     CheckpointError if it is not there any more; then nothing has changed.
     """
-    kept, place = way_back(folder, epoch), folder / way_back(folder, epoch).name
+    kept, place = rollback_file(folder, epoch), folder / rollback_file(folder, epoch).name
     try:
         if not place.exists():
             name_again(kept, place)
@@ -125,20 +125,20 @@ def go_back(folder: Path, epoch: int) -> None:
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise _unkept(kept, error) from error
-    drop_other_ways_back(folder, None)
+    drop_other_rollbacks(folder, None)
 
 
-def drop_way_back(folder: Path, epoch: int) -> None:
+def drop_rollback(folder: Path, epoch: int) -> None:
     """Keep the checkpoint of an epoch's end no longer; what cannot be removed stays."""
-    kept = way_back(folder, epoch)
+    kept = rollback_file(folder, epoch)
     with suppress(OSError):
         kept.unlink()
         kept.parent.rmdir()
 
 
-def drop_other_ways_back(folder: Path, epoch: int | None) -> None:
+def drop_other_rollbacks(folder: Path, epoch: int | None) -> None:
     """Keep the checkpoint of that epoch's end alone, or none; what cannot be removed stays."""
-    kept = way_back(folder, epoch or 0)
+    kept = rollback_file(folder, epoch or 0)
     for path in [*kept.parent.glob("epoch-*.h5"), *kept.parent.glob(f".*{PARTIAL}")]:  # the latter of killed writers
         if epoch is None or path.name != kept.name:
             with suppress(OSError):
@@ -147,7 +147,7 @@ def drop_other_ways_back(folder: Path, epoch: int | None) -> None:
         kept.parent.rmdir()
 
 
-def way_back(folder: Path, epoch: int) -> Path:
+def rollback_file(folder: Path, epoch: int) -> Path:
     """Return the path under which the checkpoint of an epoch's end is kept."""
     return folder / "settled" / f"epoch-{epoch:05}-step-000000.h5"
 

@@ -111,7 +111,7 @@ class Update:
         self._lay_out(layout, workers, HOST)
 
     def settle(self, layout: Layout, place: torch.device) -> None:
-        """Make the buckets of the updates to come, after one: at `place` (see `Adder.place`) if there is room.
+        """Make the buckets of the updates to come, after one: at `place` (see `Reducer.place`) if there is room.
 
         EasyScale (SC'23, 3.2) has gradients leave the device so that its memory does not grow with the number of
         virtual workers. Where it may grow, they stay. An only worker's stay where they are.
@@ -244,7 +244,7 @@ class Update:
             "layout": self.layout.as_tree(),
         }
 
-    def take(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
+    def load_state(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
         """Take over the state that `as_tree` described; the optimizer keeps its tensors, most of them uncopied."""
         self.optimizer.load_state_dict(tree["optimizer"])
         lay_out_as_parameters(self.optimizer)

@@ -146,7 +146,7 @@ class VirtualWorker:
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
 
 
-def house(workers: Sequence[VirtualWorker], keeps_turns: bool) -> None:
+def place_workers(workers: Sequence[VirtualWorker], keeps_turns: bool) -> None:
     """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts.
 
     keeps_turns: whether a worker's turn is a whole step.

@@ -316,7 +316,7 @@ MEANS: Mapping[str, Direction] = MappingProxyType({name: better for name, (_, be
 """The metrics that need no more than sums, and whether more or less of each is better."""
 
 
-class UsualAccuracy(Mean):
+class DefaultAccuracy(Mean):
     """The accuracy of a task that names no metrics; it has no value where outputs and targets are no classes."""
 
     def __init__(self) -> None:
@@ -527,4 +527,4 @@ def values(batches: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric]) 
 
 
 def _is_usual(metric: Metric | None) -> bool:
-    return isinstance(metric, UsualAccuracy)
+    return isinstance(metric, DefaultAccuracy)

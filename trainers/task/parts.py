@@ -100,7 +100,7 @@ def _choice(names: Mapping[str, Any]) -> str:
     return f"choose from {', '.join(names) or 'parts, which it has not'}"
 
 
-class Course:
+class PhaseRun:
     """One virtual worker's way through the phases of one step.
 
     rank: the worker's. loss: the sum of its phases' losses so far. samples: of its batch.

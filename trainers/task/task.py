@@ -30,7 +30,7 @@ from trainers.task.loss import (
     given,
     loss_given,
 )
-from trainers.task.metrics import Metric, Misfit, UsualAccuracy, as_metric
+from trainers.task.metrics import DefaultAccuracy, Metric, Misfit, as_metric
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
@@ -140,12 +140,12 @@ def metric_objects(task: Task) -> Mapping[str, Metric]:
     said = getattr(task, "metrics", None)
     if isinstance(said, Mapping):
         return {name: as_metric(metric) for name, metric in said.items()}
-    return {} if said is not None or hasattr(task, "step") else {"accuracy": UsualAccuracy()}
+    return {} if said is not None or hasattr(task, "step") else {"accuracy": DefaultAccuracy()}
 
 
 def states_of(metrics: Mapping[str, Metric], task: Task, model: nn.Module, batch: Batch) -> Sums:
     """Return the states of metrics for a batch. UnfitTask names the one that cannot be measured of it."""
-    usual = all(isinstance(metric, UsualAccuracy) for metric in metrics.values())
+    usual = all(isinstance(metric, DefaultAccuracy) for metric in metrics.values())
     try:
         outputs = model(batch[0]) if metrics else None
     except Exception:

@@ -138,7 +138,7 @@ def split(value: Any, parts: int, samples: int) -> list[Any]:
     raise TypeError(f"a {type(value).__name__} in a batch cannot be cut into {parts} parts; leave `accumulate` out")
 
 
-class OwnState:
+class TaskState:
     """The own state of a task; is_kept: whether it has one."""
 
     def __init__(self, task: Task) -> None:
@@ -164,7 +164,7 @@ class OwnState:
             self._hold(state)
         return state
 
-    def take(self, saved: Any, device: torch.device) -> None:
+    def load_state(self, saved: Any, device: torch.device) -> None:
         """Give a checkpoint's state to the task's `load_state`, with its tensors on the job's device."""
         if self._load is not None:
             self._load(move(saved, device))
@@ -224,7 +224,7 @@ def check_task(task: Task) -> None:
     if wrong:
         raise ValueError("; ".join(wrong))
     StepOptions.of(task)
-    OwnState(task)
+    TaskState(task)
     check_parted(task)
 
 

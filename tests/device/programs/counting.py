@@ -18,7 +18,7 @@ from trainers import Group, Trainer
 from trainers.device.device_copies import DeviceCopies
 from trainers.messages import torch_backend
 from trainers.messages.torch_backend import DeviceChannel, TorchTransport
-from trainers.reduce.device_reduce import Communicators, DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
 from trainers.zoo import MLP, ResNet
 
 WARM = 5
@@ -76,10 +76,10 @@ def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> d
     store = f"file://{folder}/store"
     dist.init_process_group("cpu:gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     group = Group.over(TorchTransport(timeout=60))
-    adder = DeviceSums(Communicators())
-    trainer = Trainer(Task(model), workers, group, torch.device("rig", rank), adder=adder)
+    reducer = DeviceReducers(Communicators())
+    trainer = Trainer(Task(model), workers, group, torch.device("rig", rank), reducer=reducer)
     batches = _batches(len(trainer.workers))
-    with trainer.adding():
+    with trainer.reducing():
         for _ in range(WARM):
             trainer.step(batches)
         asked = sleeps()
