@@ -1,4 +1,9 @@
-"""Many small tensors copied together: a device makes one kernel of those of one type, instead of one of each."""
+"""Copies of tensors between a device and the host, and of many small tensors together.
+
+EasyScale, SC'23, 3.2: a worker's gradients leave the device while the next worker computes, so that device memory does
+not grow with the number of workers. Copies to pinned memory go on a side stream, for any accelerator that torch knows;
+a CPU needs none of this.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +15,6 @@ import torch
 from torch import Tensor
 
 from trainers.device.synchronization import mark, with_index
-
-
-def copy_all(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
-    """Copy each of `origin` into the one of `to` in its place."""
-    if to:  # many networks have no buffers, and each turn asks
-        _copy_all(to, origin)
-
-
-@torch.no_grad()
-def _copy_all(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
-    for dtype in dict.fromkeys(tensor.dtype for tensor in to):
-        chosen = [place for place, tensor in enumerate(to) if tensor.dtype == dtype]
-        torch._foreach_copy_([to[place] for place in chosen], [origin[place] for place in chosen])
-
-
-@torch.no_grad()
-def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return a copy of each."""
-    copies = [torch.empty_like(tensor) for tensor in tensors]
-    copy_all(copies, tensors)
-    return copies
 
 
 class DeviceCopies:
@@ -91,15 +75,19 @@ def _runs(views: Sequence[Tensor], starts: Sequence[int]) -> Iterator[tuple[Tens
             first = place
 
 
-class Landing:
-    """Tensors on `device`, in the same memory each step, whose shapes and strides do not change."""
+def copy_all(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
+    """Copy each of `origin` into the one of `to` in its place; a device makes one kernel of those of one type."""
+    if not to:  # many networks have no buffers, and each turn asks
+        return
+    with torch.no_grad():
+        for dtype in dict.fromkeys(tensor.dtype for tensor in to):
+            chosen = [place for place, tensor in enumerate(to) if tensor.dtype == dtype]
+            torch._foreach_copy_([to[place] for place in chosen], [origin[place] for place in chosen])
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._tensors: list[Tensor] = []
 
-    def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return tensors of the shapes and strides of those of the first call."""
-        if not self._tensors:
-            self._tensors = [torch.empty_like(each, device=self._device) for each in tensors]
-        return self._tensors
+@torch.no_grad()
+def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return a copy of each."""
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    copy_all(copies, tensors)
+    return copies

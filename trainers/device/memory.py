@@ -1,8 +1,8 @@
-"""Memory between steps: what one step frees stays with the process, as the next asks for as much again.
+"""Memory of the host between steps, and room on a device.
 
 A step ends with all of its activations and gradients freed, and the C library gives the free end of its heap back to
 the system at once; the next step's first touch of each page is then a fault. That costs a step some 3 % (the ResNet of
-the benchmark: 7,000 faults, 28 MB).
+the benchmark: 7,000 faults, 28 MB). So what one step frees stays with the process, as the next asks for as much again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Pauses of who looks again and again whether something has come, and would keep a processor busy otherwise."""
+"""The device that a thread works on, and waits for what it does, without spinning.
+
+torch keeps the current device for each thread, and a new thread's is the first: what a thread does without selecting
+another opens that one too, or waits on its stream.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-LONGEST_BACKOFF = 200e-6
-
-
-def backoff(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_BACKOFF) -> None:
-    """Let others have the processor between two looks, `elapsed` seconds after the first; the later, the longer."""
-    if elapsed > eager:
-        time.sleep(min(elapsed / 4, longest))
-    else:
-        os.sched_yield()
 
 
 def select(device: torch.device) -> None:
@@ -63,3 +57,14 @@ def mark(device: torch.device, stream: Any = None) -> Callable[[], None]:
             backoff(time.perf_counter() - begin, longest=0.001)
 
     return wait
+
+
+LONGEST_BACKOFF = 200e-6
+
+
+def backoff(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_BACKOFF) -> None:
+    """Let others have the processor between two looks, `elapsed` seconds after the first; the later, the longer."""
+    if elapsed > eager:
+        time.sleep(min(elapsed / 4, longest))
+    else:
+        os.sched_yield()

@@ -1,16 +1,19 @@
-"""Whether a checkpoint is that of a given job."""
+"""Trains one job on one member of a group, with the results of plain DDP.
+
+Each step does what N processes of torch.nn.parallel.DistributedDataParallel over gloo do, though M <= N trainers take
+part, each running its virtual workers in turn (EasyScale, SC'23, 3.2 and 3.3).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainers.device.memory import keep_freed_memory
 from trainers.device.synchronization import with_index
@@ -37,113 +40,12 @@ from trainers.step.virtual_worker import VirtualWorker, place_workers
 from trainers.task import task as tasks
 from trainers.task.batch_schedule import BatchSchedule, as_lists, from_lists
 from trainers.task.loss import Weight
-from trainers.task.metrics import Metric, values
+from trainers.task.metrics import values
 from trainers.task.parts import Parts, Phase, PhaseRun, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
 from trainers.task.task_options import StepOptions, TaskState
 
-_MEND = "go on with the job as it was, or start this one anew"
-_NOT_SAID = "not said: it is the state that workers share, without theirs"
-
-
-@dataclass(frozen=True)
-class BuiltJob:
-    """A job as its task builds it."""
-
-    name: str
-    seed: int
-    order_seed: int
-    virtual_workers: int
-    batch_size: int
-    model: nn.Module
-    updates: Sequence[Update]
-    keeps_state: bool
-
-
-def check_fit(checkpoint: Checkpoint, job: BuiltJob) -> None:
-    """Raise CheckpointError, which says what is another job's, unless a checkpoint is this job's.
-
-    A difference missed here would be an error inside torch, or none until the first step.
-    """
-    with misfits_named(checkpoint):
-        saved, own = _of_checkpoint(checkpoint), _of_job(job)
-    different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
-    if different is not None:
-        found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
-        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND)
-
-
-@contextmanager
-def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
-    try:
-        yield
-    except (PinsDiffer, torch.OutOfMemoryError):
-        raise
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        found = f"it cannot be gone on from ({type(error).__name__}: {error})"
-        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND) from error
-
-
-def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
-    return {
-        "seed": checkpoint.seed,
-        "order's seed": checkpoint.seed if checkpoint.order_seed is None else checkpoint.order_seed,
-        "virtual_workers": checkpoint.virtual_workers,
-        "batch_size": checkpoint.batch_size,
-        "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
-        "schedule": checkpoint.schedule is not None,
-        "layout of buckets": _parameters(laid_out),
-        "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
-        "optimizer": _settings(checkpoint.optimizer),
-        "parts with optimizers of their own": _parts(
-            {part: _place(tree) for part, tree in (checkpoint.parts or {}).items()}
-        ),
-        "task's own state": _kept(checkpoint.task_state is not None),
-    }
-
-
-def _of_job(job: BuiltJob) -> dict[str, Any]:
-    parameters = dict(job.model.named_parameters())
-    first, *others = job.updates
-    return {
-        "seed": job.seed,
-        "order's seed": job.order_seed,
-        "virtual_workers": job.virtual_workers,
-        "batch_size": job.batch_size,
-        "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
-        "schedule": first.schedule is not None,
-        "layout of buckets": _parameters(list(range(len(first.parameters)))),
-        "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
-        "optimizer": _settings(first.optimizer.state_dict()),
-        "parts with optimizers of their own": _parts({update.part: _place(update.as_tree()) for update in others}),
-        "task's own state": _kept(job.keeps_state),
-    }
-
-
-def _place(tree: dict[str, Any]) -> list[Any]:
-    """What of a part's optimizer is compared: its settings, how many parameters are in buckets, and its schedule."""
-    laid_out = sum(len(bucket) for bucket in tree["layout"]["buckets"])
-    return [_settings(tree["optimizer"]), laid_out, tree["schedule"] is not None]
-
-
-def _parts(places: dict[str, list[Any]]) -> str:
-    return ", ".join(f"{part} {place}" for part, place in places.items()) or "none"
-
-
-def _kept(is_kept: bool) -> str:
-    return "kept by state()" if is_kept else "not kept"
-
-
-def _parameters(indices: list[int]) -> str:
-    """Which parameters take gradients; numbered from 0 on without a gap, as they should be, only how many."""
-    return f"of {len(indices)} parameters" if indices == list(range(len(indices))) else f"of parameters {indices}"
-
-
-def _settings(state: dict[str, Any]) -> list[tuple[list[str], int]]:
-    """The names of each group's settings, and how many parameters it has."""
-    return [(sorted(group), len(group["params"])) for group in state["param_groups"]]
+_TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
 
 
 class Progress:
@@ -222,21 +124,6 @@ class Progress:
         self.history = saved.history
         if self.batches is not None:
             self.batches = self.batches.going_on(from_lists(saved.batches or ()), self.epoch, self.step_in_epoch)
-
-
-def gathered(group: Group, sums: Mapping[int, Sums], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Return the values over all members' batches, on every member, put together in the order of their indices.
-
-    So metrics, too, do not depend on the number of trainers. metrics: those of which batches have states.
-    """
-    trees = group.gather_trees(dict(sums))
-    if not group.is_master:
-        return dict(group.bcast_tree())
-    everything = {index: entry for member in trees for index, entry in member.items()}
-    return dict(group.bcast_tree(values([entry for _, entry in sorted(everything.items())], metrics)))
-
-
-_TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
 
 
 class Trainer(Progress):
@@ -379,7 +266,12 @@ class Trainer(Progress):
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
         """Return the metrics of all members' batches, on every member, put together in the order of their indices."""
         with self._clock():
-            return gathered(self.group, sums, tasks.metric_objects(self.task))
+            trees = self.group.gather_trees(dict(sums))
+            if not self.group.is_master:
+                return dict(self.group.bcast_tree())
+            everything = {index: entry for member in trees for index, entry in member.items()}
+            found = values([entry for _, entry in sorted(everything.items())], tasks.metric_objects(self.task))
+            return dict(self.group.bcast_tree(found))
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Close the epoch: add the mean training `loss` to `metrics`, append them to the history, return them."""
@@ -623,12 +515,16 @@ class Trainer(Progress):
         self._reducer: Reducer = self.reducer_of(group, self.virtual_workers, self.device)
         self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the task has a state of its own."""
+        return self._own.is_kept
+
     def check_fit(self, checkpoint: Checkpoint | None) -> None:
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        sizes = (self.virtual_workers, tasks.batch_size_of(self.task), self.model, self.updates, self._own.is_kept)
-        check_fit(checkpoint, BuiltJob(self.name, self.seed, tasks.order_seed_of(self.task), *sizes))
+        check_fit(checkpoint, self)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -640,3 +536,94 @@ class Trainer(Progress):
         waited = self.group.waited - waited
         self.waited_seconds += waited
         self.computed_seconds += time.perf_counter() - begin - waited
+
+
+_MEND = "go on with the job as it was, or start this one anew"
+
+
+_NOT_SAID = "not said: it is the state that workers share, without theirs"
+
+
+def check_fit(checkpoint: Checkpoint, job: Trainer) -> None:
+    """Raise CheckpointError, which says what is another job's, unless a checkpoint is this job's.
+
+    A difference missed here would be an error inside torch, or none until the first step.
+    """
+    with misfits_named(checkpoint):
+        saved, own = _of_checkpoint(checkpoint), _of_trainer(job)
+    different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
+    if different is not None:
+        found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND)
+
+
+@contextmanager
+def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
+    try:
+        yield
+    except (PinsDiffer, torch.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        found = f"it cannot be gone on from ({type(error).__name__}: {error})"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND) from error
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
+    return {
+        "seed": checkpoint.seed,
+        "order's seed": checkpoint.seed if checkpoint.order_seed is None else checkpoint.order_seed,
+        "virtual_workers": checkpoint.virtual_workers,
+        "batch_size": checkpoint.batch_size,
+        "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
+        "schedule": checkpoint.schedule is not None,
+        "layout of buckets": _parameters(laid_out),
+        "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
+        "optimizer": _settings(checkpoint.optimizer),
+        "parts with optimizers of their own": _parts(
+            {part: _place(tree) for part, tree in (checkpoint.parts or {}).items()}
+        ),
+        "task's own state": _kept(checkpoint.task_state is not None),
+    }
+
+
+def _of_trainer(job: Trainer) -> dict[str, Any]:
+    first, *others = job.updates
+    return {
+        "seed": job.seed,
+        "order's seed": tasks.order_seed_of(job.task),
+        "virtual_workers": job.virtual_workers,
+        "batch_size": tasks.batch_size_of(job.task),
+        "parameters": {name: tuple(parameter.shape) for name, parameter in job.model.named_parameters()},
+        "schedule": first.schedule is not None,
+        "layout of buckets": _parameters(list(range(len(first.parameters)))),
+        "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
+        "optimizer": _settings(first.optimizer.state_dict()),
+        "parts with optimizers of their own": _parts({update.part: _place(update.as_tree()) for update in others}),
+        "task's own state": _kept(job.keeps_state),
+    }
+
+
+def _place(tree: dict[str, Any]) -> list[Any]:
+    """What of a part's optimizer is compared: its settings, how many parameters are in buckets, and its schedule."""
+    laid_out = sum(len(bucket) for bucket in tree["layout"]["buckets"])
+    return [_settings(tree["optimizer"]), laid_out, tree["schedule"] is not None]
+
+
+def _parts(places: dict[str, list[Any]]) -> str:
+    return ", ".join(f"{part} {place}" for part, place in places.items()) or "none"
+
+
+def _kept(is_kept: bool) -> str:
+    return "kept by state()" if is_kept else "not kept"
+
+
+def _parameters(indices: list[int]) -> str:
+    """Which parameters take gradients; numbered from 0 on without a gap, as they should be, only how many."""
+    return f"of {len(indices)} parameters" if indices == list(range(len(indices))) else f"of parameters {indices}"
+
+
+def _settings(state: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """The names of each group's settings, and how many parameters it has."""
+    return [(sorted(group), len(group["params"])) for group in state["param_groups"]]

@@ -1,10 +1,15 @@
-"""Messages between the members of a group over torch.distributed, for programs that are started by torchrun.
+"""Messages over torch.distributed: between hosts over gloo, and from device to device.
 
-Gradients are summed on the host whatever the device is, so messages go over gloo: on GPUs, start the process group with
+`TorchTransport` is for programs that are started by torchrun; on GPUs, start the process group with
 "cpu:gloo,cuda:nccl". The bits are the same over any transport. gloo's waits sleep and end with a time-out, but cannot
 be broken off; a member that gives up closes its connections, which ends the waits of its peers: at once where it was
-given a process group of its own, with the process where it is the default one. For gradients that go from GPU to GPU
-see `trainers.reduce.device_reduce`.
+given a process group of its own, with the process where it is the default one.
+
+A `DeviceChannel` is one communicator of all members over NCCL, RCCL or XCCL, or what else torch has for devices of a
+kind, whose messages follow one another in one order. With several on a device, two members could each wait in another
+one for the other. What a member sends and receives in a round begins together, so no two members that send to each
+other stand before each other's receipts. torch's own watchdogs would end a process that waits too long; our time-outs
+come first: they say on whom a member waits, and let the others go on.
 """
 
 from __future__ import annotations
@@ -26,67 +31,6 @@ from torch import Tensor
 
 from trainers.device.synchronization import backoff, select
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending, Transport
-
-
-def timed_out(error: RuntimeError) -> bool:
-    """Whether an error of torch.distributed is that a message took too long."""
-    return any(word in str(error) for word in ("imed out", "imeout"))
-
-
-def on_loopback() -> dict[str, str]:
-    """The variable that has gloo listen on the loopback interface, for processes of one machine; {} where it is set.
-
-    gloo would look for the interface of the host's name, which leads to everybody, or nowhere.
-    """
-    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
-    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
-
-
-def listening_store(on_one_host: bool, timeout: float) -> tuple[Any, str]:
-    """Return a TCPStore of this process, and the HOST:PORT by which the others find it.
-
-    By itself torch listens on all interfaces. This one listens on the loopback interface where all members are on this
-    host, else on that of the host's name, unless the name leads to this host alone. Whoever reaches the port can read
-    and write: torch knows no secret here.
-
-    Args:
-        timeout: seconds.
-    """
-    host = "127.0.0.1"
-    if not on_one_host:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-        host = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
-    is_own = on_one_host or not ip_address(host.partition("%")[0]).is_loopback
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host if is_own else "", 0), family=family)
-    name = f"{host if is_own else socket.gethostname()}:{listening.getsockname()[1]}"
-    made: Any = dist
-    limit, descriptor = timedelta(seconds=timeout), listening.detach()
-    return made.TCPStore(*_host_and_port(name), None, True, limit, False, master_listen_fd=descriptor), name
-
-
-def joined_store(name: str, timeout: float) -> Any:
-    """Return the store at HOST:PORT, which another process listens for."""
-    made: Any = dist
-    return made.TCPStore(*_host_and_port(name), is_master=False, timeout=timedelta(seconds=timeout))
-
-
-def _host_and_port(name: str) -> tuple[str, int]:
-    host, _, port = name.rpartition(":")
-    return host, int(port)
-
-
-class _Message:
-    """A message under way, or one that is empty and was never sent."""
-
-    def __init__(self, peer: int, memory: np.ndarray, work: Any) -> None:
-        self.peer = peer
-        self.memory = memory  # gloo reads or writes it until the work is complete
-        self.work = work
-
-    @property
-    def done(self) -> bool:
-        return self.work is None
 
 
 class TorchTransport:
@@ -190,52 +134,71 @@ class TorchTransport:
         return PeerFailed(self.names[peer], f"the connection to it ended ({str(error).splitlines()[0]})")
 
 
-LEAST_BETWEEN = 0.0005
-"""Seconds between two looks."""
-_PART = 0.05
-"""Of a wait that looks may take."""
-_SLOWER = 2.0
-"""By so much, at most, does a look count as longer than the one before: most that take long were not given a core."""
+class _Message:
+    """A message under way, or one that is empty and was never sent."""
+
+    def __init__(self, peer: int, memory: np.ndarray, work: Any) -> None:
+        self.peer = peer
+        self.memory = memory  # gloo reads or writes it until the work is complete
+        self.work = work
+
+    @property
+    def done(self) -> bool:
+        return self.work is None
 
 
-class Looks:
-    """Paces looks that may take long. clock: seconds."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._takes = LEAST_BETWEEN * _PART
-        self._due = 0.0
-
-    def begin(self) -> None:
-        """A wait begins: most end before the first look."""
-        self._due = self._clock() + LEAST_BETWEEN
-
-    def if_due(self, look: Callable[[], None]) -> None:
-        """Look, unless that was done a moment ago; what it raises ends the wait."""
-        begin = self._clock()
-        if begin <= self._due:
-            return
-        look()
-        end = self._clock()
-        self._takes = min(end - begin, _SLOWER * self._takes)
-        self._due = end + max(LEAST_BETWEEN, self._takes / _PART)
+def timed_out(error: RuntimeError) -> bool:
+    """Whether an error of torch.distributed is that a message took too long."""
+    return any(word in str(error) for word in ("imed out", "imeout"))
 
 
-_NO_HANDLING = "0"  # torch's ErrorHandlingMode; one that ends messages and not the process passes them off as complete
-_HEARTBEATS = 2.0  # our time-out, this often, without a sign of torch's watchdog: then something is stuck for good
+def on_loopback() -> dict[str, str]:
+    """The variable that has gloo listen on the loopback interface, for processes of one machine; {} where it is set.
 
-
-def speak_before_nccl(timeout: float, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set what torch reads when a process group over NCCL is made; what the user has set stays.
-
-    timeout: seconds after which a wait of ours gives up.
+    gloo would look for the interface of the host's name, which leads to everybody, or nowhere.
     """
-    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", _NO_HANDLING)
-    environment.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(int(_HEARTBEATS * timeout) + 60))
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
+
+
+def listening_store(on_one_host: bool, timeout: float) -> tuple[Any, str]:
+    """Return a TCPStore of this process, and the HOST:PORT by which the others find it.
+
+    By itself torch listens on all interfaces. This one listens on the loopback interface where all members are on this
+    host, else on that of the host's name, unless the name leads to this host alone. Whoever reaches the port can read
+    and write: torch knows no secret here.
+
+    Args:
+        timeout: seconds.
+    """
+    host = "127.0.0.1"
+    if not on_one_host:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        host = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+    is_own = on_one_host or not ip_address(host.partition("%")[0]).is_loopback
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host if is_own else "", 0), family=family)
+    name = f"{host if is_own else socket.gethostname()}:{listening.getsockname()[1]}"
+    made: Any = dist
+    limit, descriptor = timedelta(seconds=timeout), listening.detach()
+    return made.TCPStore(*_host_and_port(name), None, True, limit, False, master_listen_fd=descriptor), name
+
+
+def joined_store(name: str, timeout: float) -> Any:
+    """Return the store at HOST:PORT, which another process listens for."""
+    made: Any = dist
+    return made.TCPStore(*_host_and_port(name), is_master=False, timeout=timedelta(seconds=timeout))
+
+
+def _host_and_port(name: str) -> tuple[str, int]:
+    host, _, port = name.rpartition(":")
+    return host, int(port)
 
 
 _REASON_SECONDS = 5.0
 """How long a member that gave up may take to tell its peers why, once its messages have ended."""
+
+
 _SLACK_SECONDS = 60.0
 """By so much, beyond twice ours, do torch's own time-outs come after ours: those say on whom a member waits."""
 
@@ -275,7 +238,7 @@ class DeviceChannel:
 
     @property
     def is_due(self) -> bool:
-        """Whether `connected` has nothing to wait for, or the members have met for as long as anybody may wait for them."""
+        """Whether `connected` has nothing to wait for, or has taken as long as anybody may wait for the members."""
         return not self.is_connecting or time.perf_counter() - self._begun_at > self.transport.timeout
 
     @property
@@ -480,3 +443,53 @@ def _backend(name: str, store: Any, transport: Transport, limit: timedelta) -> A
     options = kind.Options()
     options._timeout = limit  # torch's watchdog would end the process
     return kind(store, *place, options)
+
+
+_NO_HANDLING = "0"  # torch's ErrorHandlingMode; one that ends messages and not the process passes them off as complete
+
+
+_HEARTBEATS = 2.0  # our time-out, this often, without a sign of torch's watchdog: then something is stuck for good
+
+
+def speak_before_nccl(timeout: float, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set what torch reads when a process group over NCCL is made; what the user has set stays.
+
+    timeout: seconds after which a wait of ours gives up.
+    """
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", _NO_HANDLING)
+    environment.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(int(_HEARTBEATS * timeout) + 60))
+
+
+LEAST_BETWEEN = 0.0005
+"""Seconds between two looks."""
+
+
+_PART = 0.05
+"""Of a wait that looks may take."""
+
+
+_SLOWER = 2.0
+"""By so much, at most, does a look count as longer than the one before: most that take long were not given a core."""
+
+
+class Looks:
+    """Paces looks that may take long. clock: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._takes = LEAST_BETWEEN * _PART
+        self._due = 0.0
+
+    def begin(self) -> None:
+        """A wait begins: most end before the first look."""
+        self._due = self._clock() + LEAST_BETWEEN
+
+    def if_due(self, look: Callable[[], None]) -> None:
+        """Look, unless that was done a moment ago; what it raises ends the wait."""
+        begin = self._clock()
+        if begin <= self._due:
+            return
+        look()
+        end = self._clock()
+        self._takes = min(end - begin, _SLOWER * self._takes)
+        self._due = end + max(LEAST_BETWEEN, self._takes / _PART)

@@ -1,4 +1,4 @@
-"""Two states or two traces held against each other, bit by bit.
+"""Two states, two traces or two histories held against each other, bit by bit.
 
 Every bit counts: the signs of zeros and what a NaN carries, too. Distances are in ULPs: how many representable numbers
 lie between two values, plus one.

@@ -3,7 +3,8 @@
 A bucket is one vector to the reduction, so its make-up decides where gloo's chunks begin and with it the bits of every
 sum. DDP starts with one bucket a (dtype, device) and rebuilds before the second forward, in the order in which rank 0's
 gradients became ready (torch/csrc/distributed/c10d/reducer.cpp). Not that order but the layout goes into a checkpoint:
-EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results.
+EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results. Which parameters get gradients is the same
+on all virtual workers and in all steps, as DDP asks by default.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.device.device_copies import DeviceCopies, Landing
+from trainers.device.device_copies import DeviceCopies
 from trainers.messages.group import Group
 from trainers.repeatable.determinism import ConsistencyWarning
 
@@ -118,7 +119,7 @@ class Buckets:
         device = self._parameters[0].device
         self.copies = None if device.type == place.type else DeviceCopies(device)
         self.bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-        self._landing = Landing(device)
+        self._landing: list[Tensor] = []  # memory for gradients on the device
         self._places = [list(self._places_in(bucket)) for bucket in layout.buckets]
         self._given: tuple[Sequence[Tensor], Sequence[tuple[int, Tensor]]] = ((), ())
 
@@ -158,7 +159,11 @@ class Buckets:
     def _landed(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
         if self.copies is None and self.place.type == "cpu":
             return views
-        landed = self._landing.like(views)
+        # Kernels add in another order where memory is not aligned, so an optimizer or a norm that read a bucket's
+        # parts could have other bits than with DDP, whose gradients are copies too.
+        if not self._landing:
+            self._landing = [torch.empty_like(each, device=self._parameters[0].device) for each in views]
+        landed = self._landing
         if self.copies is None:
             torch._foreach_copy_(landed, list(views))
         else:

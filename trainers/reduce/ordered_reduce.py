@@ -1,4 +1,4 @@
-"""The order in which gloo's ring allreduce adds, stated once.
+"""The sum of N virtual workers' gradients in the order of gloo's ring allreduce, on M trainers of the host.
 
 gloo (github.com/facebookincubator/gloo, gloo/allreduce.cc, `ring`) cuts the N ranks' vectors into N chunks. Chunk c is
 folded around the ring, downwards from rank c - 1:
@@ -7,6 +7,21 @@ folded around the ring, downwards from rank c - 1:
 
 Floating-point addition does not associate, so this order is part of a result. The length of a vector moves the chunks'
 boundaries and nothing else.
+
+A trainer that has all virtual workers adds them by itself (`LocalSum`). In a ring of trainers (`VirtualRing`), trainer
+p holds the consecutive virtual ranks lo .. hi-1. A chunk's fold walks down the ranks, so it crosses each trainer once,
+except that most folds begin and end inside the same one:
+
+1. p begins the folds of chunks lo+1 .. hi (mod N), down to its rank lo, and sends them to p-1.
+2. M-1 hops: each trainer receives partial chunks from p+1, adds its ranks and sends them on to p-1. At the last hop
+   the packet's final chunk has met every rank and stays.
+3. The packet's other chunks go one hop further, home, where the ranks hi-1 .. c are added.
+4. M-1 hops spread the finished chunks: p finished chunks lo .. hi-1.
+
+For S bytes and M > 1 all trainers together send S * (2(M-1) + (N-M)/N), almost a plain ring's 2S(M-1). The result
+depends on N, never on M. Chunks travel in segments: while one is added, the next is under way. Small ones that follow
+one another in a vector travel as one, the last of a packet apart, as it parts from the others. Sums replace the vector
+of the lowest own rank.
 """
 
 from __future__ import annotations
@@ -22,12 +37,118 @@ from torch import Tensor
 from trainers.messages.group import Group
 from trainers.messages.transport import Pending
 
+
+class Reducer(Protocol):
+    """The sums over all virtual workers. Every member calls the same methods in the same order."""
+
+    @property
+    def place(self) -> torch.device:
+        """Where the vectors should lie, if they find room there; else they lie on the host."""
+
+    def prepare(self) -> None:
+        """Begin to meet the other members, beside what is done before `start`; `stop` ends that too.
+
+        PeerSilent, PeerFailed.
+        """
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether members add while they still meet, more slowly than later."""
+
+    def start(self, at_once: bool = False) -> None:
+        """Meet the other members; before the first sum. PeerSilent, PeerFailed.
+
+        at_once: add without waiting for that, where it can be; steps that are timed should not.
+        """
+
+    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Return the sum over all virtual workers, or where it will be once `complete` has returned.
+
+        vectors: the flat tensors of the own workers, in rank order, on the CPU or at `place`, where they are added on
+        the current stream. The sum takes the place of the first.
+        """
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
+
+    def share_ahead(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+        """Begin `share`, whose copies are there once `complete` has returned; None where that saves no wait."""
+
+    def follow(self) -> bool:
+        """Let all later work on the member's device wait for the sums that were begun; whether that can be.
+
+        Whoever then waits for the device, and not in `complete`, hears of no member that gives up.
+        """
+
+    def complete(self) -> None:
+        """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
+
+    def take_waited(self) -> float:
+        """Return the seconds spent waiting for other members since the last call."""
+
+    def interrupt(self) -> None:
+        """End the waits of this member's other threads, now and from now on: it is about to give up."""
+
+    def stop(self, together: bool) -> None:
+        """Part from the other members, after the last sum; `start` may follow.
+
+        together: all members do; else this one gives up, or another one has.
+        """
+
+
+ReducerOf = Callable[[Group, int, torch.device], Reducer]
+"""Makes the reducer of a group for so many virtual workers, whose model is on a device."""
+
+
+class OrderedReduce:
+    """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ordered_reduce`).
+
+    A member alone adds on its own device.
+    """
+
+    def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
+        self._group = group
+        self.place = device if group.size == 1 else torch.device("cpu")
+        self._neighbours = group.neighbours()
+        self._ring = VirtualRing(group.blocks(virtual_workers), group.index, self._neighbours)
+
+    def prepare(self) -> None:
+        return
+
+    @property
+    def is_connecting(self) -> bool:
+        return False
+
+    def start(self, at_once: bool = False) -> None:
+        return
+
+    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
+        return self._ring.sum(vectors)
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return self._group.bcast_copies(tensors)
+
+    def share_ahead(self, tensors: Sequence[Tensor]) -> None:
+        return
+
+    def follow(self) -> bool:
+        return False
+
+    def complete(self) -> None:
+        return
+
+    def take_waited(self) -> float:
+        return self._neighbours.take_waited()
+
+    def interrupt(self) -> None:
+        self._group.interrupt()
+
+    def stop(self, together: bool) -> None:
+        return
+
+
 _LARGEST_SEGMENT = 1 << 20
 """gloo's kMaxSegmentSize, bytes."""
-
-
-def _ceil(value: int, divisor: int) -> int:
-    return -(-value // divisor)
 
 
 def chunks(elements: int, ranks: int, element_size: int) -> list[slice]:
@@ -37,6 +158,10 @@ def chunks(elements: int, ranks: int, element_size: int) -> list[slice]:
     segment_elements = _ceil(_ceil(size, segments), element_size)
     width = segments // ranks * segment_elements
     return [slice(min(elements, c * width), min(elements, (c + 1) * width)) for c in range(ranks)]
+
+
+def _ceil(value: int, divisor: int) -> int:
+    return -(-value // divisor)
 
 
 def ranks_of_fold(chunk: int, ranks: int) -> list[int]:
@@ -51,6 +176,8 @@ def home_chunks(block: Sequence[int], ranks: int) -> list[int]:
 
 _BLOCK = 1 << 17
 """Bytes that are folded at a time on a CPU, so that the sum so far stays in the cache."""
+
+
 _STACK = 4 << 20
 """Bytes of all vectors together that a CPU surely still has in its cache after it has copied them."""
 
@@ -178,8 +305,12 @@ def fold_in_place(vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
 _SEGMENT = 4 << 20
 """Bytes of a message: few enough that one is added while the next travels, enough that its price does not count, also
 where ranks share a core and each message costs a turn on it."""
+
+
 _TOGETHER = 1 << 18
 """Bytes of chunks that travel as one: a message costs about as much as the addition of so many."""
+
+
 _AHEAD = 3
 """Segments that may be under way to this trainer."""
 
@@ -416,112 +547,3 @@ class _Arrivals:
             segment = room if terms else self._result[where]
             self._landing.append((segment, self._neighbours.receive(segment)))
             self._begun += 1
-
-
-class Reducer(Protocol):
-    """The sums over all virtual workers. Every member calls the same methods in the same order."""
-
-    @property
-    def place(self) -> torch.device:
-        """Where the vectors should lie, if they find room there; else they lie on the host."""
-
-    def prepare(self) -> None:
-        """Begin to meet the other members, beside what is done before `start`; `stop` ends that too.
-
-        PeerSilent, PeerFailed.
-        """
-
-    @property
-    def is_connecting(self) -> bool:
-        """Whether members add while they still meet, more slowly than later."""
-
-    def start(self, at_once: bool = False) -> None:
-        """Meet the other members; before the first sum. PeerSilent, PeerFailed.
-
-        at_once: add without waiting for that, where it can be; steps that are timed should not.
-        """
-
-    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Return the sum over all virtual workers, or where it will be once `complete` has returned.
-
-        vectors: the flat tensors of the own workers, in rank order, on the CPU or at `place`, where they are added on
-        the current stream. The sum takes the place of the first.
-        """
-
-    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
-
-    def share_ahead(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
-        """Begin `share`, whose copies are there once `complete` has returned; None where that saves no wait."""
-
-    def follow(self) -> bool:
-        """Let all later work on the member's device wait for the sums that were begun; whether that can be.
-
-        Whoever then waits for the device, and not in `complete`, hears of no member that gives up.
-        """
-
-    def complete(self) -> None:
-        """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
-
-    def take_waited(self) -> float:
-        """Return the seconds spent waiting for other members since the last call."""
-
-    def interrupt(self) -> None:
-        """End the waits of this member's other threads, now and from now on: it is about to give up."""
-
-    def stop(self, together: bool) -> None:
-        """Part from the other members, after the last sum; `start` may follow.
-
-        together: all members do; else this one gives up, or another one has.
-        """
-
-
-ReducerOf = Callable[[Group, int, torch.device], Reducer]
-"""Makes the reducer of a group for so many virtual workers, whose model is on a device."""
-
-
-class OrderedReduce:
-    """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ordered_reduce`).
-
-    A member alone adds on its own device.
-    """
-
-    def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
-        self._group = group
-        self.place = device if group.size == 1 else torch.device("cpu")
-        self._neighbours = group.neighbours()
-        self._ring = VirtualRing(group.blocks(virtual_workers), group.index, self._neighbours)
-
-    def prepare(self) -> None:
-        return
-
-    @property
-    def is_connecting(self) -> bool:
-        return False
-
-    def start(self, at_once: bool = False) -> None:
-        return
-
-    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
-        return self._ring.sum(vectors)
-
-    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return self._group.bcast_copies(tensors)
-
-    def share_ahead(self, tensors: Sequence[Tensor]) -> None:
-        return
-
-    def follow(self) -> bool:
-        return False
-
-    def complete(self) -> None:
-        return
-
-    def take_waited(self) -> float:
-        return self._neighbours.take_waited()
-
-    def interrupt(self) -> None:
-        self._group.interrupt()
-
-    def stop(self, together: bool) -> None:
-        return

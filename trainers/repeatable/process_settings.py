@@ -1,8 +1,9 @@
-"""What holds for a whole process, and a network's own module may set when it is imported, or its constructor.
+"""What holds for a whole process or a whole model, and somebody's code may change for a while.
 
-Scripts do so in their first lines (`torch.backends.cudnn.benchmark = True`). Here a process trains many networks, one
-after another, and imports a module once: what it set would change the networks that come later, and no longer be there
-where its own network goes on in another process.
+Scripts do so in their first lines (`torch.backends.cudnn.benchmark = True`), and so may a network's own module when it
+is imported, or its constructor. Here a process trains many networks, one after another, and imports a module once: what
+it set would change the networks that come later, and no longer be there where its own network goes on in another
+process.
 """
 
 from __future__ import annotations

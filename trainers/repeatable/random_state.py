@@ -1,4 +1,4 @@
-"""The state of every random number generator that a training script may draw from, as one value.
+"""The states of random number generators: those that any training script may draw from, and a network's own.
 
 EasyScale, SC'23, 3.3 names them: Python, NumPy, torch on the CPU and torch on the device. Each virtual worker's turn
 puts its own there and takes them back, so Python's and NumPy's are copied where they lie in memory: their own functions

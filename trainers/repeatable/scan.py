@@ -1,8 +1,8 @@
-"""Whether a model can be trained on devices of mixed kinds at little cost (EasyScale, SC'23, 3.3).
+"""Which kernels a model needs: those without a deterministic form, and those that differ between devices.
 
 Hardware-agnostic kernels (D2) cost little where a model is made of matrix products and element-wise work: under 1 % for
 NeuMF, BERT, Electra and Swin. They cost much where makers tune a kernel to each device, as for convolutions: 236 % on
-average (EasyScale, 5.1.2). So a model is scanned for such kernels before devices are mixed.
+average (EasyScale, SC'23, 3.3 and 5.1.2). So a model is scanned for such kernels before devices are mixed.
 """
 
 from __future__ import annotations

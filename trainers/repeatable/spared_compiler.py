@@ -1,8 +1,9 @@
-"""Doing without torch's compiler until something compiles.
+"""Doing without torch's compiler until something compiles, and without memory for what is not trained.
 
 torch 2.13 loads `torch._dynamo` when the first optimizer is made: 820 modules, 0.5 to 0.9 s of a processor and 75 MB in
 every rank, and thousands of ranks read them from one file system. It needs the compiler only to mark what compiled code
 must leave alone, which means nothing while nothing is compiled. Once something else has loaded it, torch does as ever.
+Networks and optimizers that are looked at and not trained are built on torch's meta device.
 """
 
 from __future__ import annotations

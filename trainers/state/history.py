@@ -1,6 +1,7 @@
-"""What is kept of a job's finished epochs: the last ones, and of all what a stopping rule asks for.
+"""The metrics of a job's finished epochs, and when they end it.
 
-A network may train for any number of epochs, so neither its trainers nor its checkpoints hold all of them.
+A network may train for any number of epochs, so neither its trainers nor its checkpoints hold all of them: the last
+ones are kept, and of all of them what a stopping rule asks for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The checkpoint of a job's best epoch, which is kept beside its newest ones.
+"""Checkpoints of a job that are kept for longer than its newest ones.
 
-It lies in the folder `best` of the job's folder under the name that it had there: as a further name of the same file,
-or as a copy where the file system knows no further names. Which epoch was the best follows from what each checkpoint
-holds of the history, so nobody has to remember it.
+The one of its best epoch lies in the folder `best` of the job's folder: which epoch was the best follows from what each
+checkpoint holds of the history, so nobody has to remember it. Those to which a job may be rolled back that trains ahead
+of what is wanted of it, or from which others may go on, lie in `settled`. Both are further names of the files in the
+job's folder, or copies where the file system knows no further names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The losses of steps: read at once, or from a device while it does the step after."""
+"""Losses of steps, read at once, or from a device while it does the step after; and whether weights are numbers."""
 
 from __future__ import annotations
 

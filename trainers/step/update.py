@@ -1,4 +1,4 @@
-"""Which updates a device can be asked for before the gradients are there, as the host reads nothing of them."""
+"""One optimizer of a job, and the way of its parameters' gradients to it: hooks, buckets, sums."""
 
 from __future__ import annotations
 
@@ -17,38 +17,6 @@ from trainers.reduce.reduction import Reduction
 from trainers.task.batch_schedule import learning_rates_times
 from trainers.task.loss import UnfitTask, Weight
 from trainers.task.task_options import NOTHING
-
-_KNOWN = {
-    optim.SGD, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Adadelta,
-    optim.Adagrad,
-}  # fmt: skip
-
-
-def is_unread(task: object, optimizer: optim.Optimizer) -> bool:
-    """Whether an update of the task asks for kernels and waits for none, so far as is known.
-
-    Of torch's own optimizers that is known, as long as all their numbers are on the host, and nothing else is called.
-    A kernel for each parameter would be too many: a device takes about a thousand orders before the host has to wait.
-    """
-    if hasattr(task, "before_step") or type(optimizer) not in _KNOWN:
-        return False
-    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)  # type: ignore[attr-defined]
-    of_all = (of_torch._global_optimizer_pre_hooks, of_torch._global_optimizer_post_hooks)
-    numbers = [value for group in optimizer.param_groups for name, value in group.items() if name != "params"]
-    alone = any(group.get("foreach") is False and not group.get("fused") for group in optimizer.param_groups)
-    return not alone and not any((*hooks, *of_all)) and not any(isinstance(number, Tensor) for number in numbers)
-
-
-def lay_out_as_parameters(optimizer: optim.Optimizer) -> None:
-    """Give each tensor of the state that is shaped like its parameter the parameter's memory order.
-
-    Optimizers make them so, and their fused kernels go through both in memory order: after a parameter in channels_last
-    beside momenta in C order each element would be updated with another's. Checkpoints and messages keep values alone.
-    """
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
-                state[key] = empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 class TurnResult(NamedTuple):
@@ -268,3 +236,36 @@ class Update:
             reduction.start(vectors)
         else:
             reduction.start(vectors, self._buckets.copies.mark())
+
+
+def lay_out_as_parameters(optimizer: optim.Optimizer) -> None:
+    """Give each tensor of the state that is shaped like its parameter the parameter's memory order.
+
+    Optimizers make them so, and their fused kernels go through both in memory order: after a parameter in channels_last
+    beside momenta in C order each element would be updated with another's. Checkpoints and messages keep values alone.
+    """
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[key] = empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
+_KNOWN = {
+    optim.SGD, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Adadelta,
+    optim.Adagrad,
+}  # fmt: skip
+
+
+def is_unread(task: object, optimizer: optim.Optimizer) -> bool:
+    """Whether an update of the task asks for kernels and waits for none, so far as is known.
+
+    Of torch's own optimizers that is known, as long as all their numbers are on the host, and nothing else is called.
+    A kernel for each parameter would be too many: a device takes about a thousand orders before the host has to wait.
+    """
+    if hasattr(task, "before_step") or type(optimizer) not in _KNOWN:
+        return False
+    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)  # type: ignore[attr-defined]
+    of_all = (of_torch._global_optimizer_pre_hooks, of_torch._global_optimizer_post_hooks)
+    numbers = [value for group in optimizer.param_groups for name, value in group.items() if name != "params"]
+    alone = any(group.get("foreach") is False and not group.get("fused") for group in optimizer.param_groups)
+    return not alone and not any((*hooks, *of_all)) and not any(isinstance(number, Tensor) for number in numbers)

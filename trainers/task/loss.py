@@ -1,4 +1,8 @@
-"""What is raised where a task, as it is written, cannot be trained."""
+"""What a batch's loss is, and what it was divided by: the parts of a batch, and batches, are added up by that.
+
+A mean over tags that count, or with class weights, is no mean over samples. Where parts of a batch, or the batches of a
+held-out set, have different divisors, a mean over samples of their means is another number, and so is its gradient.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What the outputs and targets of a batch say: class scores, one logit, several labels, or values.
+"""Metrics of held-out samples: what each batch says of one is kept apart, and the whole set decides its value.
 
-Metrics see one flat form of each, without the targets that the loss ignores: so they do not depend on how many samples
-a batch has, or on how far its sequences are padded.
+A batch gives a state, a plain tree. The states of all batches are put together in the order of the batches, whoever
+evaluated them, and the value is worked out once: so neither the number of trainers nor, but for rounding, the size of a
+batch changes it. Metrics see one flat form of outputs and targets (class scores, one logit, several labels, or values)
+without the targets that the loss ignores: so they do not depend on how far sequences are padded, either.
 """
 
 from __future__ import annotations

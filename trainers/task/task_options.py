@@ -1,6 +1,6 @@
-"""What a task asks of a step beyond forward, backward and update, and in which order that is done.
+"""What a task may ask beyond the required: how a step is done, and what the task itself keeps; checked beforehand.
 
-Each is what users of DDP write into their loops, and keeps DDP's bits:
+The options of a step are what users of DDP write into their loops, and they keep DDP's bits:
 
 * accumulation: the parts of a batch run under `no_sync`, but for the last one. Gradients add up unscaled in each
   worker; scaling by 1/N and the sum over workers come once, after the last part. Buffers are taken from virtual worker
@@ -9,6 +9,10 @@ Each is what users of DDP write into their loops, and keeps DDP's bits:
   sums stay float32.
 * clipping: after the sum, before the update, of the gradients that all workers share.
 * compilation: of the model's forward and backward passes (see `trainers.step.compiled`).
+
+A task's own state (averages of weights, queues, counters) is given by `state()` and taken back by `load_state(state)`.
+It changes once a step, in `before_step` or `after_step`, alike on all trainers; it is part of checkpoints, and goes
+with the job when that moves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A multi-layer perceptron."""
+"""Networks with free depths and widths: perceptrons, a decoder of text, and convolutional networks."""
 
 from __future__ import annotations
 
@@ -130,6 +130,10 @@ class CNN(nn.Module):
 class VGG(nn.Module):
     """For each of `blocks` so many 3x3 convolutions of one width, then 2x2 max-pooling; then hidden layers and logits.
 
+    Simonyan and Zisserman, ICLR 2015. `blocks` of the known ones, with widths (64, 128, 256, 512, 512), hidden (4096,
+    4096) and images of 224 pixels: VGG-11 (1, 1, 2, 2, 2), -13 (2, 2, 2, 2, 2), -16 (2, 2, 3, 3, 3) and -19 (2, 2, 4,
+    4, 4).
+
     Images are `image` pixels high and wide, and each block halves them. hidden: widths of the fully connected layers,
     each with dropout.
     """
@@ -196,8 +200,11 @@ def _transition(before: int, after: int) -> nn.Sequential:
 class DenseNet(nn.Module):
     """One dense block of so many layers for each of `blocks`; between blocks channels and image are halved.
 
+    Huang et al., CVPR 2017. `blocks` of the known ones, with growth 32 and the imagenet stem: DenseNet-121 (6, 12, 24,
+    16), -169 (6, 12, 32, 32) and -201 (6, 12, 48, 32).
+
     growth: channels that each layer adds. initial: channels of the stem, 2 * growth if None. bottleneck: width of a
-    layer's 1x1 convolution, in growths. stem: "small" or "imagenet" (see `trainers.zoo.networks`).
+    layer's 1x1 convolution, in growths. stem: "small" or "imagenet" (see `stem_of`).
     """
 
     def __init__(
@@ -268,8 +275,12 @@ def _bottleneck(before: int, width: int, stride: int) -> _Residual:
 class ResNet(nn.Module):
     """One stage for each of `blocks`; each stage doubles the width and, but for the first, halves the image.
 
+    He et al., CVPR 2016. `blocks` of the known ones, with 64 as width and the imagenet stem: ResNet-18 (2, 2, 2, 2) and
+    -34 (3, 4, 6, 3) with basic blocks; ResNet-50 (3, 4, 6, 3), -101 (3, 4, 23, 3) and -152 (3, 8, 36, 3) with
+    bottlenecks.
+
     width: channels of the first stage (four times as many leave a bottleneck). block: "basic" or "bottleneck".
-    stem: "small" or "imagenet" (see `trainers.zoo.networks`).
+    stem: "small" or "imagenet" (see `stem_of`).
     """
 
     def __init__(
@@ -329,8 +340,12 @@ class _Unit(nn.Module):
 class ShuffleNetV2(nn.Module):
     """One stage for each of `blocks`, of the even width in `widths`; each stage halves the image.
 
+    Ma et al., ECCV 2018. The paper's networks have blocks (4, 8, 4) and last 1024, with widths (48, 96, 192) at 0.5x,
+    (116, 232, 464) at 1x, (176, 352, 704) at 1.5x, and (244, 488, 976) with last 2048 at 2x, a stem of 24 channels and
+    `stem` "imagenet".
+
     initial: channels of the stem; last: channels of the 1x1 convolution before the mean over space. stem: "small" as in
-    `trainers.zoo.networks`, or "imagenet": a 3x3 convolution and max-pooling, each of stride 2.
+    `stem_of`, or "imagenet": a 3x3 convolution and max-pooling, each of stride 2.
     """
 
     def __init__(
