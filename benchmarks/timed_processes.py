@@ -24,7 +24,7 @@ import torch
 from benchmarks.turns import PATIENCE_SECONDS, Told, serve
 from benchmarks.ways_to_step import Job, Step, device_backend, plain_loop, stock_ddp, virtual_workers
 from trainers import Group, Trainer
-from trainers.device.synchronization import select
+from trainers.device.device_streams import select
 from trainers.repeatable import determinism
 
 WARM_UP = 2

@@ -4,7 +4,6 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 `Checkpoint` is the job between two steps; `converged` says when it is done; `trainers.zoo` holds networks.
 """
 
-from trainers.job.batch_plan import BatchPlan
 from trainers.job.resize import Move, joining, resize
 from trainers.job.trainer import Trainer
 from trainers.messages.group import Group, blocks_of
@@ -39,6 +38,7 @@ from trainers.state.history import Stop, converged
 from trainers.step.compute import Compute, ForwardBackward, Training
 from trainers.step.losses import Diverged
 from trainers.step.virtual_worker import VirtualWorker
+from trainers.task.batch_plan import BatchPlan
 from trainers.task.task import Batch, Sums, Task
 
 __all__ = [

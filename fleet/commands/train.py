@@ -150,7 +150,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
     from fleet.commands.one_job.last_words import LastWords, tell_all
     from fleet.commands.one_job.view import TrainView
-    from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
+    from trainers.proof.ddp import DdpJob, ProcessFailed, Stopped, train_with_ddp
     from trainers.state.checkpoint import write
 
     if inside_launcher():

@@ -11,7 +11,7 @@ from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
 from trainers.state.kept_checkpoints import Best, ByMetric, best_file, best_of, drop_others, is_kept, keep_again
-from trainers.task.batch_schedule import BatchChange, from_lists
+from trainers.task.batch_plan import BatchChange, from_lists
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 
 Status = Literal["pending", "running", "stopped", "done", "failed"]
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainers.repeatable.process_settings import no_exit
-from trainers.repeatable.spared_compiler import model_without_memory
+from trainers.repeatable.process_settings import model_without_memory, no_exit
 from trainers.task.parts import is_parted
 from trainers.task.task import Batch, loss_of
 

@@ -17,9 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from fleet.profiling.measure import largest_collated, made_up_batch
 from preprocess import SampleLayout
 from trainers.reduce.buckets import Layout
-from trainers.repeatable.process_settings import no_exit
+from trainers.repeatable.process_settings import model_without_memory, no_exit, spare_compiler
 from trainers.repeatable.scan import OperatorsSeen
-from trainers.repeatable.spared_compiler import model_without_memory, spare_compiler
 from trainers.step.compute import UnfitLoss, backward
 from trainers.task.parts import is_parted, rules_of
 from trainers.task.task import loss_of, move

@@ -13,8 +13,7 @@ from fleet.spec.problem import ABSENT, KeyPath
 from fleet.spec.trials import corner_jobs
 from fleet.workers.runtime import Runtime
 from preprocess import SampleLayout
-from trainers.repeatable.process_settings import no_exit
-from trainers.repeatable.spared_compiler import model_without_memory, spare_compiler
+from trainers.repeatable.process_settings import model_without_memory, no_exit, spare_compiler
 from trainers.task.parts import is_parted
 from trainers.task.task import loss_of
 from trainers.task.task_options import StepOptions

@@ -28,8 +28,7 @@ from fleet.workers.feed import collated
 from fleet.workers.runtime import Runtime
 from preprocess import HELD_OUT, TRAIN, Dataset
 from preprocess.samples.ragged import places_in
-from trainers.repeatable.process_settings import no_exit, settings_kept
-from trainers.repeatable.spared_compiler import model_without_memory
+from trainers.repeatable.process_settings import model_without_memory, no_exit, settings_kept
 from trainers.task.loss import UnfitTask
 from trainers.task.metrics import Metric, Misfit
 from trainers.task.task import evaluation_batch_of, move

@@ -20,7 +20,7 @@ from fleet.spec.references import resolve
 from fleet.spec.run_length import Length, drops_last, follows_run, with_run
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import seeded
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 from trainers.task.loss import IGNORED, UnfitTask, Weight
 from trainers.task.metrics import Form, Kind, Metric
 from trainers.task.task import Batch, Sums, metric_objects, states_of

@@ -24,7 +24,7 @@ from preprocess.samples.ragged import InputPlace, RaggedSize, places_in
 from preprocess.samples.substitutes import Mask, mask_of
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
-from trainers.device.synchronization import select, with_index
+from trainers.device.device_streams import select, with_index
 from trainers.state.tree import decode, encode
 from trainers.task.task import move
 

@@ -33,7 +33,7 @@ from trainers import BatchPlan, Stop, Task
 from trainers.repeatable.process_settings import no_exit
 from trainers.state.kept_checkpoints import ByMetric
 from trainers.state.tree import of_outline
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 from trainers.task.parts import rules_of
 
 

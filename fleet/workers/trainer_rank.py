@@ -68,13 +68,13 @@ from trainers import (
     check_group,
     latest_good,
 )
+from trainers.device.device_streams import why_broken
 from trainers.device.memory import give_freed_memory_back
-from trainers.device.synchronization import why_broken
 from trainers.job.resize import coming, joining, resize
 from trainers.reduce.horovod import HorovodHangs
 from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 from trainers.repeatable.process_settings import no_exit
-from trainers.step.compiled import forget_graphs
+from trainers.step.compute import forget_graphs
 from trainers.task.task import batch_size_of, evaluation_batch_of
 
 _IDLE_SECONDS = 1.0

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIES = "trainers.device.device_copies"
-MARK = OWN = "trainers.device.synchronization"
+COPIES = "trainers.device.device_streams"
+MARK = OWN = "trainers.device.device_streams"
 SUM = BOTH = "trainers.reduce.device_reduce"
 BUCKETS, RING, BESIDE, HOROVOD = (
     f"trainers.reduce.{name}" for name in ("buckets", "ordered_reduce", "reduction", "horovod")

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
-from trainers.device.synchronization import select
+from trainers.device.device_streams import select
 from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_reduce import Communicators, DeviceReducers

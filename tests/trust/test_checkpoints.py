@@ -21,8 +21,7 @@ from tests.trainers.support.made_checkpoints import checkpoint
 from tests.trainers.support.members import trained
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import CheckpointError, file_name, latest_good, newest_file, read, write
-from trainers.state.inherited import inherit
-from trainers.state.kept_checkpoints import is_kept, keep_best, keep_rollback
+from trainers.state.kept_checkpoints import inherit, is_kept, keep_best, keep_rollback
 from trainers.state.state_file import is_whole, read_outline
 from trainers.state.tree import flatten
 

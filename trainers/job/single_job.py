@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from trainers.job.batch_plan import BatchPlan
 from trainers.job.trainer import Trainer
 from trainers.messages.group import Group
 from trainers.repeatable.random_state import seed_everything, seeded
+from trainers.task.batch_plan import BatchPlan
 from trainers.task.loss import UnfitTask
 from trainers.task.task import Batch, Task, batch_size_of, collate_of, evaluation_batch_of, name_of, order_seed_of
 

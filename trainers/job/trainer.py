@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.device.device_streams import with_index
 from trainers.device.memory import keep_freed_memory
-from trainers.device.synchronization import with_index
-from trainers.job.batch_plan import BatchPlan
 from trainers.messages.group import Group
 from trainers.reduce.buckets import Layout
 from trainers.reduce.device_reduce import HostThenDeviceReduce
@@ -32,13 +31,12 @@ from trainers.repeatable.shared_state import SharedState
 from trainers.state.checkpoint import Checkpoint, CheckpointError
 from trainers.state.history import History
 from trainers.state.tree import on_host
-from trainers.step.compiled import compile_model
-from trainers.step.compute import Compute, ForwardBackward, backward, known_weights
+from trainers.step.compute import Compute, ForwardBackward, backward, compile_model, known_weights
 from trainers.step.losses import FiniteWeights, StepLosses, finite, with_losses_read
 from trainers.step.update import TurnResult, Update, is_unread
 from trainers.step.virtual_worker import VirtualWorker, place_workers
 from trainers.task import task as tasks
-from trainers.task.batch_schedule import BatchSchedule, as_lists, from_lists
+from trainers.task.batch_plan import BatchPlan, BatchSchedule, as_lists, from_lists
 from trainers.task.loss import Weight
 from trainers.task.metrics import values
 from trainers.task.parts import Parts, Phase, PhaseRun, is_parted, rules_of

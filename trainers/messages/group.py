@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.device.device_copies import copies_of
+from trainers.device.device_streams import copies_of
 from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.state.tree import decode, encode, flatten, unflatten
 

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from trainers.device.synchronization import LONGEST_BACKOFF, backoff
+from trainers.device.device_streams import LONGEST_BACKOFF, backoff
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
 _DRAIN_SECONDS = 0.1

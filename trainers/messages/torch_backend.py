@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.device.synchronization import backoff, select
+from trainers.device.device_streams import backoff, select
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending, Transport
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.device.device_copies import DeviceCopies
+from trainers.device.device_streams import DeviceCopies
 from trainers.messages.group import Group
 from trainers.repeatable.determinism import ConsistencyWarning
 

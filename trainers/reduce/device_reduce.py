@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.device.synchronization import select, with_index
+from trainers.device.device_streams import select, with_index
 from trainers.messages.group import Group
 from trainers.messages.torch_backend import DeviceChannel, listening_store
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent

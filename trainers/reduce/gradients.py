@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors
 
-from trainers.device.device_copies import DeviceCopies
+from trainers.device.device_streams import DeviceCopies
 from trainers.reduce.buckets import CACHED
 from trainers.reduce.ordered_reduce import stack_of
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainers.device.synchronization import LONGEST_BACKOFF, backoff
+from trainers.device.device_streams import LONGEST_BACKOFF, backoff
 from trainers.messages.group import Group
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
 from trainers.reduce.ordered_reduce import OrderedReduce, Reducer

@@ -65,7 +65,7 @@ class Checkpoint:
     layout: the gradient buckets. pins: settings that results depend on.
     history: the metrics of the finished epochs, as far as they are kept.
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
-    batches: where the batch changed (see `trainers.task.batch_schedule`): [epoch, size, parts] each; None: never.
+    batches: where the batch changed (see `trainers.task.batch_plan`): [epoch, size, parts] each; None: never.
         `batch_size` is the task's own.
     order_seed: the samples' order is drawn from it where it is not `seed`.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.

@@ -1,16 +1,24 @@
-"""Forward and backward passes of one virtual worker's batch, in one part or several.
+"""Forward and backward passes of one virtual worker's batch, in one part or several, perhaps by kernels compiled for it.
 
 The gradients of the parts add up to the whole batch's. Where the targets tell beforehand what each part's mean is
 divided by, a part's loss is multiplied by its share of that. Else the gradients of mean times weight add up; before the
 last part's backward pass, which completes them, what is there is divided by the sum of all weights. A part in which
 nothing counts adds nothing, whatever its mean is.
+
+By itself torch.compile makes kernels for any shape once it has seen a second one, gives up after eight, and lets GPUs
+try which kernel is the fastest: what a batch is computed with would hang on the batches before it, and would be another
+after a move or a restart. `compile_model` makes kernels a function of the shapes and of the machine. DDP's ranks that
+compile have these bits where they do as this module does.
 """
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -21,7 +29,7 @@ from trainers.task import task as tasks
 from trainers.task.loss import Loss, UnfitTask, Weight, nothing_of
 from trainers.task.parts import Phase, phases_of
 from trainers.task.task import Batch, Task
-from trainers.task.task_options import NOTHING, StepOptions
+from trainers.task.task_options import GRAPHS, NOTHING, StepOptions
 
 
 class Training(Protocol):
@@ -260,3 +268,78 @@ class _Sums:
         """The whole batch's."""
         total = torch.stack(self._terms).sum()
         return BatchLoss(total / self._whole if self._whole else total, self._whole)
+
+
+_MOST_SHAPES = 1024
+"""Shapes of batches and sizes of networks for which the kernels of one class are kept; one more is an error."""
+_COMPILER_SECONDS = 60.0
+"""How long a compiler may take to say its version."""
+
+
+class CannotCompile(RuntimeError):
+    """There is nothing that could make kernels for this device, or they would not keep what a level promises."""
+
+
+def compile_model(
+    job: str, model: nn.Module, how: bool | str, mixed_kinds: bool, device: torch.device
+) -> dict[str, str]:
+    """Let each call of the model run kernels made for its shapes, at the first call with them. Nothing if `how` is off.
+
+    how: see `trainers.task.task_options.StepOptions.compile`. mixed_kinds: whether the job's bits are to be those of
+    other kinds of devices, too (D2). Returns what the job's pins have besides those of the process, which it sets: the
+    compiler. CannotCompile.
+    """
+    if not how:
+        return {}
+    if mixed_kinds:
+        raise CannotCompile(
+            f"job {job} is to be compiled, and D2 to give the same bits on devices of different kinds; torch.compile "
+            "makes its kernels for the device at hand. Choose D1, or leave `compile` out"
+        )
+    try:
+        compiler = _of_processors() if device.type == "cpu" else _of_accelerators(device.type)
+    except CannotCompile as error:
+        raise CannotCompile(f"job {job} is to be compiled, but {error}, or leave `compile` out") from None
+    hold_compiler_still()
+    model.compile(dynamic=False, options={"triton.cudagraphs": how == GRAPHS})
+    return {"compiler": compiler}
+
+
+def hold_compiler_still() -> None:
+    """Set this process's compiler: no trials of kernels, no kernels for many shapes, no giving up without a word."""
+    import torch._dynamo
+    import torch._inductor.config
+
+    torch._inductor.config.deterministic = True
+    torch._inductor.config.compile_threads = 1  # no pool of processes beside each trainer
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _MOST_SHAPES
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    torch._dynamo.config.optimize_ddp = False  # DDP's ranks would cut the model at its buckets
+
+
+def forget_graphs() -> None:
+    """Let go of the graphs of this process's devices, and of the memory that they keep; kernels stay on the disk."""
+    if "torch._inductor.cudagraph_trees" in sys.modules:
+        import torch._dynamo
+
+        torch._dynamo.reset()
+
+
+def _of_processors() -> str:
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        compiler = cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        what = "there is no C++ compiler here: install g++ or clang++, name one in CXX"
+        raise CannotCompile(what) from None
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_COMPILER_SECONDS)
+    return told.stdout.partition("\n")[0]
+
+
+def _of_accelerators(kind: str) -> str:
+    from torch.utils._triton import has_triton
+
+    if not has_triton():
+        raise CannotCompile(f"torch has no Triton for devices of the kind {kind}: install it")
+    return f"Triton {version('triton')}"

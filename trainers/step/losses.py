@@ -9,7 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor, nn
 
-from trainers.device.synchronization import mark, with_index
+from trainers.device.device_streams import mark, with_index
 from trainers.step.update import TurnResult
 from trainers.step.virtual_worker import VirtualWorker
 

@@ -14,7 +14,7 @@ from trainers.messages.group import Group
 from trainers.reduce import gradients
 from trainers.reduce.buckets import HOST, Buckets, Layout, agreed_layout, check_uses
 from trainers.reduce.reduction import Reduction
-from trainers.task.batch_schedule import learning_rates_times
+from trainers.task.batch_plan import learning_rates_times
 from trainers.task.loss import UnfitTask, Weight
 from trainers.task.task_options import NOTHING
 

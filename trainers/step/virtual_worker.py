@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.device.device_copies import copy_all
+from trainers.device.device_streams import copy_all
 from trainers.repeatable.plain_attributes import Attributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 

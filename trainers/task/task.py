@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import RandomState, seeded
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 from trainers.task.loss import (
     Loss,
     UnfitTask,
@@ -66,7 +66,7 @@ class Task(Protocol):
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.task.parts`);
-    batch_schedule = which batch each epoch has (see `trainers.task.batch_schedule`; None: `batch_size`, always);
+    batch_schedule = which batch each epoch has (see `trainers.task.batch_plan`; None: `batch_size`, always);
     state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.task.task_options`).
     """
 

@@ -8,7 +8,7 @@ The options of a step are what users of DDP write into their loops, and they kee
 * mixed precision: the loss is computed under `torch.autocast`, backward runs outside. Weights, gradients, buckets and
   sums stay float32.
 * clipping: after the sum, before the update, of the gradients that all workers share.
-* compilation: of the model's forward and backward passes (see `trainers.step.compiled`).
+* compilation: of the model's forward and backward passes (see `trainers.step.compute`).
 
 A task's own state (averages of weights, queues, counters) is given by `state()` and taken back by `load_state(state)`.
 It changes once a step, in `before_step` or `after_step`, alike on all trainers; it is part of checkpoints, and goes

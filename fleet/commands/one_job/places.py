@@ -18,7 +18,7 @@ from fleet.machine.cluster_map import Place
 from fleet.machine.devices import NoSuchDevice, device_of
 from fleet.machine.near_cores import cores_near, settle_cores
 from trainers import Group
-from trainers.device.synchronization import select
+from trainers.device.device_streams import select
 
 
 def own_device(kind: str, local: int) -> torch.device:

@@ -17,8 +17,8 @@ from fleet.machine.launch.loading import loading
 from fleet.session.opening.trial import try_to_send
 from fleet.session.options import RunOptions
 from fleet.workers.agreement import BadInput, agree
+from trainers.device.device_streams import select
 from trainers.device.memory import keep_to_share
-from trainers.device.synchronization import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,8 +8,7 @@ from pathlib import Path
 from fleet.search import Copy, Decision
 from fleet.spec.search import OPTIMIZER
 from trainers import CheckpointError
-from trainers.state.inherited import inherit
-from trainers.state.kept_checkpoints import drop_other_rollbacks, keep_rollback, rollback_file
+from trainers.state.kept_checkpoints import drop_other_rollbacks, inherit, keep_rollback, rollback_file
 
 
 class Inheriting:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
-from trainers.device.device_copies import DeviceCopies
+from trainers.device.device_streams import DeviceCopies
 from trainers.messages import torch_backend
 from trainers.messages.torch_backend import DeviceChannel, TorchTransport
 from trainers.reduce.device_reduce import Communicators, DeviceReducers

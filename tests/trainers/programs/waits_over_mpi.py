@@ -20,7 +20,7 @@ from mpi4py import MPI
 from tests.device.waits import MPI as MODULE
 from tests.device.waits import OVER_MPI, text_of
 from tests.trainers.support.without import made_of, without
-from trainers.device.synchronization import backoff
+from trainers.device.device_streams import backoff
 from trainers.messages.transport import PeerFailed
 
 WORLD = MPI.COMM_WORLD
