@@ -1,4 +1,4 @@
-"""Forward and backward passes of one virtual worker's batch, in one part or several, perhaps by kernels compiled for it.
+"""Forward and backward passes of a virtual worker's batch, in one part or several, perhaps by kernels compiled for it.
 
 The gradients of the parts add up to the whole batch's. Where the targets tell beforehand what each part's mean is
 divided by, a part's loss is multiplied by its share of that. Else the gradients of mean times weight add up; before the
