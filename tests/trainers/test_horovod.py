@@ -84,9 +84,9 @@ def test_trainer_that_is_alone_needs_no_horovod() -> None:
         assert "horovod" not in sys.modules
 
 
-def test_sums_outside_adding_are_refused() -> None:
+def test_sums_outside_reducing_are_refused() -> None:
     reducer = HorovodReduce(Group.alone(), torch.device("cpu"))
-    with pytest.raises(RuntimeError, match=r"inside Trainer\.adding\(\)"):
+    with pytest.raises(RuntimeError, match=r"inside Trainer\.reducing\(\)"):
         reducer.sum([torch.ones(1)])
     with pytest.raises(TypeError, match=r"Group\.form"):
         reducer.start()

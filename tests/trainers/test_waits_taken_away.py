@@ -132,8 +132,8 @@ def messages_are_right(module: Any) -> bool:
     """Between two members, one of whom is late."""
     late = late_messages.LateTransport()
     landing, sent = np.zeros(4, np.uint8), np.full(4, 7, np.uint8)
-    if hasattr(module, "Beside"):
-        beside = module.Beside(late)
+    if hasattr(module, "GroupNeighbours"):
+        beside = module.GroupNeighbours(late)
         beside.wait([beside.receive(incoming := torch.zeros(4))])
         right = bool((incoming.view(torch.uint8) == 7).all())
         beside.wait([beside.send(torch.from_numpy(sent))])
