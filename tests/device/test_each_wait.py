@@ -13,13 +13,13 @@ from tests.device.waits import ALL, ROOT, Mutant, text_of
 ROOMS = ("trainers/device", "trainers/reduce", "trainers/step")
 FILES = (
     "trainers/messages/torch_backend.py", "trainers/messages/group.py", "trainers/messages/transport.py",
-    "trainers/messages/mpi.py", "trainers/messages/torch_backend.py",
+    "trainers/messages/mpi.py",
     "trainers/job/trainer.py", "trainers/job/resize.py", "trainers/task/task.py",
     "fleet/workers/feed.py",
 )  # fmt: skip
 CALLED = {
     "wait", "wait_stream", "wait_event", "record_stream", "record_event", "record", "synchronize", "join", "shutdown",
-    "poll", "stream", "mark", "settle", "met", "follow", "free", "finish", "complete", "ready", "_await", "_wait",
+    "poll", "stream", "mark", "settle", "connected", "follow", "free", "finish", "complete", "ready", "_await", "_wait",
     "_finish", "_stop",
 }  # fmt: skip
 """What waits or marks when it is called: torch's, Python's and the project's own."""

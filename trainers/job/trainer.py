@@ -207,10 +207,10 @@ class Trainer(Progress):
         with self._shared.between_turns(self.task, "after_step", self.workers):
             tasks.after_step(self.task, self.model)
         self.count_step()
-        if self._reads_at_once:
-            self.settle()
         is_plain = type(self._reducer) is OrderedReduce and self.group.size == 1 and self.device.type == "cpu"
         self._is_short = is_plain and self._parts is None and self.updates[0].needs_no_hooks
+        if self._reads_at_once:
+            self.settle()
         self._count_time(begin, waited)
         return self._losses
 
