@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.machine.launch.launched import BAD_INPUT
 from fleet.report.status.looking import Look
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
     from fleet.journal.lock import LockWatch

@@ -11,8 +11,8 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from fleet.journal.lock import Lock

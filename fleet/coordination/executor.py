@@ -7,28 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
+from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal.work_note import Death
 from fleet.scheduling.model.state import Allocation
 
 StopReason = Literal["policy", "signal", "epoch", "asked", "ahead"]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Train `job` on `devices` from (epoch, step) on, `step` counted inside the epoch."""
-
-    job: str
-    devices: tuple[int, ...]
-    epoch: int
-    step: int
-    resume: bool  # a checkpoint stands at (epoch, step)
-    turn_seconds: tuple[float, ...]  # by device: what the turn of a virtual worker should take there
-    lane: int = 0  # jobs of another number do not share its samples
-    shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
-    makers: int = 0  # preprocessors that fill its lane; 0: all
-    until: int | None = None  # epochs after which it leaves, paused; None: it trains until it is done
-    prepared_by: tuple[int, ...] = ()  # devices without a job whose trainers fill its lane, too
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fleet.machine.cluster_map import COORDINATOR
-from fleet.machine.launch.exit_codes import FAILED, LOST
-from fleet.machine.launch.launched import ABORTED, leave_first
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import ABORTED, FAILED, LOST, leave_first
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI

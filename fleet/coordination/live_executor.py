@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Started, StopReason
 from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
@@ -25,6 +25,7 @@ from fleet.coordination.protocol import (
     SamplesMade,
     SampleTorn,
     SaveJob,
+    Start,
     StartGroup,
     StepsTimed,
     StopGroup,
@@ -35,7 +36,7 @@ from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
-from preprocess import LaneSpec
+from preprocess.samples.stream import LaneSpec
 
 
 @dataclass
@@ -261,9 +262,8 @@ class LiveExecutor:
     def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool, after: str = "") -> None:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
-            start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
-            start.turn_seconds, moved, start.shares, start.until, after,
-        )  # fmt: skip
+            **vars(start), members=members, tag=self._next_tag(), round=round_, lane=lane, moved=moved, after=after
+        )
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
@@ -429,7 +429,7 @@ class EnergyShares:
         self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: EnergyBooks,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._ask, self._books, self._clock = ask, books, clock
+        self._ask, self._recorder, self._clock = ask, books, clock
         self._readers = set(readers)
         self._pace = max(PACE_SECONDS, len(self._readers) / READINGS_A_SECOND)
         self._asked: frozenset[int] = frozenset()
@@ -477,7 +477,7 @@ class EnergyShares:
             text = (
                 f"energy of {word.host} by {', '.join(word.gone)} cannot be read any more: figures miss it from now on"
             )
-            self._books.record(events.Warned(text=text))
+            self._recorder.record(events.Warned(text=text))
         if not word.sources:
             self._readers.discard(word.rank)
         self._sources.update(word.sources)
@@ -497,7 +497,7 @@ class EnergyShares:
         self._written = self._clock()
         if self._sources and (self._jobs or self._idle):
             jobs = {job: round(joules, 3) for job, joules in self._jobs.items()}
-            self._books.record(
+            self._recorder.record(
                 events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources)))
             )
             self._jobs.clear()

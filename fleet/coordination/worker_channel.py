@@ -25,7 +25,7 @@ from fleet.coordination.protocol import (
     StreamAwaited,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
-from preprocess import LaneSpec
+from preprocess.samples.stream import LaneSpec
 
 _FEW = 16
 """Up to so many preprocessors fill each lane together where nobody knows how fast they are; of more, its share does."""

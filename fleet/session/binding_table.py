@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from fleet.machine.binding import ranges
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.number_ranges import ranges
 from fleet.report.terminal import plain_table
 
 _MOST_ROWS = 2_000

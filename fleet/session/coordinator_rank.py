@@ -19,10 +19,8 @@ from fleet.coordination.failures import (
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import HELD, leave
-from fleet.machine.standard_error import tell
-from fleet.machine.standard_output import python_alone_on_standard_output
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, HELD, LOST, STOPPED, leave
+from fleet.machine.standard_streams import python_alone_on_standard_output, tell
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError
 from fleet.session.stages.session import Session
@@ -31,7 +29,7 @@ from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS
 from fleet.workers.preprocessor_rank import PreprocessorRank
 from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.watchdog import stuck_ranks
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 PULSE_SECONDS = 15.0
 

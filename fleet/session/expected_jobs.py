@@ -16,16 +16,16 @@ from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.foretold_data_path import known_data_path
 from fleet.session.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.session.lending_checks import lending_of
 from fleet.session.mixed_kinds import mixes_kinds
-from fleet.simulator.traces.spec_trace import KnownJob
+from fleet.simulator.machines.run_machine import KnownJob
 from fleet.spec import Job
 from fleet.spec.job import data_key
+from fleet.spec.policies import chosen_policy
 from fleet.workers.runtime import Runtime
 
 
@@ -58,8 +58,8 @@ def expected_jobs(
         kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
         for kind, rated in cluster.rated.items()
     }
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
-    batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
+    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
+    batches, most = chosen.chooses_batches, min(chosen.most_executors, cluster.members)
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     devices = devices_to_plan(cluster)
     path = known_data_path(spec, directory, sorted(runtime.facts), len(cluster.preprocessors))

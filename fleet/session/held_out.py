@@ -16,11 +16,11 @@ from fleet.spec.problem import nearest
 from fleet.spec.subsets import part_of
 from fleet.spec.trials import has_folds
 from fleet.workers.datasets import dataset_specs
-from preprocess import HELD_OUT, Dataset
+from preprocess import Dataset
 from preprocess.files.modules import at_home
+from preprocess.samples.layout import places_in
+from preprocess.samples.order import HELD_OUT, Mask, mask_of
 from preprocess.samples.part import Part
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import Mask, mask_of
 from preprocess.sources.source import described
 
 _MOST_NAMES = 4

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size
-from fleet.scheduling.policies import policy
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.expected_jobs import ExpectedJob, expected_jobs
 from fleet.session.input_checks import check_against_data, check_minimum, least_sizes
@@ -19,14 +18,14 @@ from fleet.session.lanes import RingPlan, ring_plan
 from fleet.session.lending_checks import check_lending, lending_of
 from fleet.session.metric_trial import BatchTrials
 from fleet.session.priced_devices import prices_of
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.run_machine import RunMachine, SpecRates
+from fleet.simulator.machines.machine import Costs
+from fleet.simulator.machines.run_machine import RunMachine, SpecRates, spec_trace
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises
 from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
+from fleet.spec.policies import chosen_policy
 from fleet.spec.semantics import check_places
 from fleet.workers.datasets import facts_of, open_datasets
 from fleet.workers.runtime import Runtime
@@ -76,7 +75,7 @@ class Prediction:
         )
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
-        chosen = policy(asked.name, **asked.parameters)
+        chosen = chosen_policy(asked.name, **asked.parameters)
         outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)

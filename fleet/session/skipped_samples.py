@@ -8,7 +8,8 @@ from fleet.coordination.failures import TornDataError
 from fleet.coordination.protocol import SampleSkipped, SampleTorn, SkipSamples
 from fleet.journal import events
 from fleet.journal.journal import Journal
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
+from preprocess.samples.errors import CorruptLimitError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 MOST_NAMED = 5
 

@@ -13,12 +13,12 @@ from fleet.coordination.failures import CannotGoOnError, RunIsEnded, abort, abor
 from fleet.journal.directory import RunDirectoryError
 from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
-from fleet.machine.launch.launched import leave_code
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
+from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.workers.preprocessor_rank import told_of
-from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
+from preprocess import SourceError
+from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

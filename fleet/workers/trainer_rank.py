@@ -44,7 +44,7 @@ from fleet.coordination.protocol import (
     StopGroup,
 )
 from fleet.journal.work_note import WorkNote
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
 from fleet.spec import Job
@@ -54,7 +54,9 @@ from fleet.workers.job_run import JobRun, Line, Saving, TrainingTerms, formed, s
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime, batch_set
 from fleet.workers.watchdog import Lifeline
-from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import RingTimeout, WriterLost
+from preprocess.samples.stream import LaneSpec
 from trainers import (
     Arithmetic,
     Batch,
@@ -305,7 +307,7 @@ class TrainerRank:
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = BatchFeed(
-                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout,
+                    reader, order.lane.schedule, share, begin_at, self._device, reading, self._runtime.timeout,
                     self._substitutes.of(order.job),
                 )  # fmt: skip
                 if compute is not None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.cluster.batch_systems import Ask, BatchAllocation, BatchSystem, allocated_nodes, find_allocation
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
-from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -71,6 +71,33 @@ def test_a_program_that_is_not_there_is_no_end() -> None:
 
 def test_nothing_is_found_outside_of_all() -> None:
     assert find_allocation({}) is None
+
+
+class Grid(BatchSystem):
+    """A fifth one."""
+
+    title, job_variable, program, job, template = "Grid", "GRID_JOB", "gsub", '"$GRID_JOB"', "slurm.sh.j2"
+
+    def nodes(self, environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+        return 3, None
+
+    def end_time(self, environment: Mapping[str, str], ask: Ask, now: float) -> float | None:
+        return now + float(ask(["left", environment["GRID_JOB"]]))
+
+
+def test_a_batch_system_that_the_script_names_is_asked() -> None:
+    environment = {"FLEET_BATCH_SYSTEM": f"{__name__}:Grid", "GRID_JOB": "g1", "SLURM_JOB_ID": "7"}
+    found = find_allocation(environment, lambda command: "50" if command == ["left", "g1"] else "", lambda: NOW)
+    assert found == BatchAllocation("Grid", "g1", NOW + 50)
+    assert allocated_nodes({**environment, "SLURM_GPUS_ON_NODE": "4"}) == (3, 4)
+    found = find_allocation({**environment, "FLEET_BATCH_SYSTEM": "nowhere:Grid"}, lambda command: "4:05", lambda: NOW)
+    assert found == BatchAllocation("Slurm", "7", NOW + 245)
+
+
+def test_batch_systems_can_be_imported_from_both_rooms() -> None:
+    import fleet.machine
+
+    assert fleet.machine.BatchSystem is BatchSystem
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from fleet.coordination.open_lanes import AwaitedEpochs
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import StreamKey
+from preprocess.samples.stream import StreamKey
 
 KEY = StreamKey("data", 3, 5)
 

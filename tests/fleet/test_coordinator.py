@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from fleet.coordination.coordinator import Coordinator, PolicyTrigger
-from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
-from fleet.coordination.protocol import AtStep
+from fleet.coordination.protocol import AtStep, Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from fleet.scheduling.model.trigger import Trigger
@@ -170,10 +171,8 @@ def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None
     assert set(outside.jobs) == {"long"} and ledger.status == "done"
 
 
-class Wavering:
+class Wavering(Policy):
     """Moves `b` to the first device as `c` comes; then, as `d` comes, lets it stay where it was."""
-
-    name, shares_streams, trigger = "wavering", False, Trigger()
 
     def plan(self, state: State) -> Plan:
         wanted = {"a": (0,), "b": (1,)}

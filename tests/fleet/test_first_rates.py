@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.first_rates import PATIENCE_SECONDS, FirstRates
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder, recall
-from fleet.coordination.protocol import EpochEnded, StepsTimed
+from fleet.coordination.protocol import EpochEnded, Start, StepsTimed
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -215,10 +215,10 @@ def test_others_are_guessed_anew_once_it_is_known_how_fast_the_device_is() -> No
     rates = {"a": linear(10.0, 1), "b": linear(9.0, 1), "c": linear(9.0, 1), "d": linear(4.0, 1)}
     guesses = {"a": 100.0, "b": 99.0, "c": 90.0, "d": 45.0}
     _, _, events = trained(rates, guesses, outside=Guessing(0.1))
-    lines = [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
-    assert {event["job"]: event["measured"] for event in lines} == {"c": {"1": 9.0}, "d": {"1": 4.5}}
+    (line,) = of_kind(events, "guesses")
+    assert line["rates"] == {"c": 9.0, "d": 4.5} and line["t"] > 0, "one line tells of all"
     _, _, events = trained(rates, guesses, outside=Guessing(0.9))
-    assert not [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
+    assert not of_kind(events, "guesses")
 
 
 def test_the_journal_brings_the_books_to_where_they_were() -> None:
@@ -246,9 +246,9 @@ def test_trials_end_once_they_have_cost_enough() -> None:
     for job, rate in {"fast": 100.0, "slow": 50.0}.items():
         keeper.record_rates(job, {"": RateCurve({1: rate}, per_node=3, workers=len(rates[job]))}, "guessed")
     first, chosen = FirstRates(keeper, RunHooks()), policy("flotilla")
-    plan = chosen.plan(ledger.state(0.0))
-    first.choose(chosen, ledger.state(0.0), plan)
+    plan = chosen.plan(ledger.for_policy(0.0))
+    first.choose(chosen, ledger.for_policy(0.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"][:1]
     ledger.charged("profiling", 5.0)
-    first.choose(chosen, ledger.state(100.0), plan)
+    first.choose(chosen, ledger.for_policy(100.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"]

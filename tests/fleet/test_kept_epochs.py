@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.coordination.executor import Start
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, OpenLanes, StreamPlace
-from fleet.coordination.protocol import StreamAwaited
+from fleet.coordination.protocol import Start, StreamAwaited
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.fleet.test_awaited_epochs import books
 from tests.fleet.test_losses import Post
 
@@ -39,7 +39,7 @@ class Scene:
         self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
     ) -> LaneSpec:
         layout, others = SampleLayout((1,), "float32"), self.awaited.first(first.key, jobs)
-        return LaneSpec(number, 1, first.key, Itinerary(8), layout, {0: readers}, 8, awaited_from=others)
+        return LaneSpec(number, 1, first.key, LaneSchedule(8), layout, {0: readers}, 8, awaited_from=others)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 0

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
 from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fleet.coordination.executor import Start
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
-from fleet.coordination.protocol import OpenLane
+from fleet.coordination.protocol import OpenLane, Start
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.fleet.test_losses import Post
 
 EPOCH, RATE = 100.0, 10.0
@@ -39,7 +39,7 @@ class Book:
     ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(
-            number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided
+            number, 1, KEY, LaneSchedule(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided
         )
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
@@ -69,7 +69,7 @@ def opened(
     mates = LaneMates(ledger(places, made, epochs))
     starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
     found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
-    told = {message.lane.lane: message.lane.itinerary.first_place for _, message in post.told(OpenLane)}
+    told = {message.lane.lane: message.lane.schedule.first_place for _, message in post.told(OpenLane)}
     return [({start.job for start, lane in found if lane.lane == number}, place) for number, place in told.items()]
 
 

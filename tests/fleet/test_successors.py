@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RunHooks, Start
+from fleet.coordination.executor import Event, GroupEnded, RunHooks
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
-from fleet.coordination.protocol import EpochEnded, Formed, Left, StartGroup, StopGroup
+from fleet.coordination.protocol import EpochEnded, Formed, Left, Start, StartGroup, StopGroup
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Cluster, State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from tests.fleet.test_coordinator import CURVE, Clock, Obedient
 from tests.fleet.test_losses import Machine
@@ -104,10 +104,8 @@ class Telling(Obedient):
         return super().next_event(timeout)
 
 
-class Wavering:
+class Wavering(Policy):
     """One job after the other on the only device; which comes next is the other one each time that it is asked."""
-
-    name, shares_streams, trigger = "wavering", False, Trigger()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -129,7 +127,7 @@ def coordinated(names: str, chosen: Any, devices: int, outside: Any = None) -> T
     machine = Telling(clock)
     outside = outside(machine) if outside else RunHooks()
     Coordinator(chosen, machine, books, outside, math.inf, math.inf, following=machine).run()
-    assert all(job.status == "done" for job in books.ledger.jobs.values())
+    assert all(job.status == "done" for job in books.state.jobs.values())
     return machine
 
 

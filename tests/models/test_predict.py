@@ -23,7 +23,8 @@ from fleet.models.figures import Figures, disagreement, diversity
 from fleet.models.members import read_members
 from fleet.models.vote import greedy_counts, greedy_picks, halves
 from fleet.session.held_out import held_out_of
-from preprocess import HELD_OUT, Dataset
+from preprocess import Dataset
+from preprocess.samples.order import HELD_OUT
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
 

@@ -18,7 +18,7 @@ from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, S
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
 from fleet.journal.run_requests import AddedJobs
-from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.machine.launch.launched import DONE, STOPPED
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import OvertakenError, kept
 from fleet.session.stages.opened import Opened, open_run
@@ -169,7 +169,7 @@ def test_a_rehearsals_preprocessors_are_as_fast_as_its_spec_says(rehearsed: Rank
     me = rehearsed(fed={1: 70.0})
     with opening(me) as run:
         rate_jobs(run)
-    jobs = run.books.ledger.state(0.0).by_name
+    jobs = run.books.ledger.for_policy(0.0).by_name
     assert {name: job.rate(1) for name, job in jobs.items()} == {"a": 70.0, "b": 50.0}
     (line,) = events(me.directory, "preprocessors")
     assert (line["counts"], line["of_data"], line["chosen"]) == ({"1": 70.0}, {"numbers": 70.0}, 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.models.program_errors import RunError, RunLost
 
 _POLL_SECONDS = 0.1

@@ -27,7 +27,7 @@ from fleet.coordination.protocol import (
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.session.measuring.plan import Measurement
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 
 
 @dataclass(frozen=True)

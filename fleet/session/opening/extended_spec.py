@@ -10,7 +10,7 @@ from fleet.coordination.failures import storage
 from fleet.coordination.live_state import LiveState
 from fleet.journal import events
 from fleet.journal.whole_files import Extension, read_extensions
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.models.errors import HarvestError
 from fleet.models.extension import extension_of
 from fleet.session.options import RunOptions

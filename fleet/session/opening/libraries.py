@@ -12,8 +12,7 @@ from fleet.coordination.failures import survives_losses
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
-from fleet.machine.launch.launched import launched_by_us
-from fleet.machine.launch.loading import loading
+from fleet.machine.launch.launched import launched_by_us, loading
 from fleet.session.opening.trial import try_to_send
 from fleet.session.options import RunOptions
 from fleet.workers.agreement import BadInput, agree

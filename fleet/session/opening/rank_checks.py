@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleet.machine.binding_checks import check_binding
-from fleet.machine.binding_facts import gather_facts
+from fleet.machine.binding import check_binding, gather_facts
 from fleet.machine.cluster_map import ClusterError, ClusterMap
 from fleet.machine.launch.launched import launched_by_us
 from fleet.session.options import RunOptions

@@ -11,7 +11,7 @@ from fleet.coordination.failures import storage
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
 from fleet.journal.run_requests import AddedJobs
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.session.chosen_workers import with_chosen_workers
 from fleet.session.opening.extended_spec import extended
 from fleet.session.options import RunOptions

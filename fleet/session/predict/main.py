@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleet.machine.launch.exit_codes import DONE
-from fleet.machine.launch.launched import launch_folder, tell_up
+from fleet.machine.launch.launched import DONE, launch_folder, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, write_note
 from fleet.session.predict.answer import told_of
 from fleet.session.predict.asked import AskedPrediction

@@ -17,8 +17,8 @@ import torch
 
 from fleet.coordination.failures import abort
 from fleet.machine.devices import NoSuchDevice, device_of
-from fleet.machine.launch.exit_codes import FAILED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import FAILED
+from fleet.machine.standard_streams import tell
 from fleet.models.load import Ensemble
 from fleet.models.predictions import BATCH, Predictions, joined_answers, predict_batch
 from fleet.session.held_out import HeldOut

@@ -11,7 +11,8 @@ from fleet.models.load import Ensemble
 from fleet.models.predictions import BATCH, Predictions, predict
 from fleet.session.held_out import HeldOut
 from fleet.spec import ReferenceProblem, SpecError
-from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
+from preprocess import SourceError
+from preprocess.samples.errors import CorruptLimitError, SampleError, TransformError
 from trainers import CheckpointError
 
 T = TypeVar("T")

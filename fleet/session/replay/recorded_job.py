@@ -13,8 +13,8 @@ from fleet.models.recorded_spec import recorded_job, recorded_spec
 from fleet.session.opening.fingerprints import changes_on_disk
 from fleet.spec import EnsembleSpec, Job
 from fleet.workers.agreement import BadInput
-from preprocess import HELD_OUT, TRAIN
 from preprocess.files.modules import at_home
+from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import file_name, latest_good
 from trainers.task.batch_plan import BatchChange, BatchSchedule
 

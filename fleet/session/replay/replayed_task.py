@@ -19,12 +19,11 @@ from fleet.spec.job import data_key
 from fleet.spec.subsets import part_of
 from fleet.spec.trials import has_folds
 from fleet.workers.datasets import dataset_specs
-from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
+from preprocess import Dataset, Part
 from preprocess.files.modules import standing_in
-from preprocess.samples.layout import Array
-from preprocess.samples.order import EpochOrders
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import Mask, mask_of
+from preprocess.samples.layout import Array, places_in
+from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, Mask, mask_of
+from preprocess.samples.part import MemberOrder
 from trainers.repeatable.random_state import RandomState
 from trainers.state.tree import decode
 

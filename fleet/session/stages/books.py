@@ -14,7 +14,7 @@ from fleet.journal.journal import read_journal
 from fleet.machine.cluster_map import ClusterMap
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.service_level import ServiceLevel
-from fleet.scheduling.policies import Policy, chooses_batches
+from fleet.scheduling.policies import Policy
 from fleet.session.chosen_batches import Batches
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lending_checks import lending_of
@@ -53,12 +53,12 @@ class Books:
     @property
     def ledger(self) -> LiveState:
         """The account of jobs, devices and rounds."""
-        return self.keeper.ledger
+        return self.keeper.state
 
 
 def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
-    batches = Batches(rank, wire.to_trainers, chooses_batches(policy))
+    batches = Batches(rank, wire.to_trainers, policy.chooses_batches)
     clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))

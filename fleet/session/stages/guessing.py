@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, most_executors
 from fleet.session.mixed_kinds import mixes_kinds
 from fleet.session.stages.opened import Opened
 
@@ -28,7 +27,7 @@ def measured_first(opened: Opened) -> frozenset[str]:
     """
     spec, kinds = opened.rank.runtime.spec, len(opened.ready.known) > 1
     runtime, cluster = opened.rank.runtime, opened.rank.cluster
-    batches, shared = chooses_batches(opened.policy), most_executors(opened.policy) > 1
+    batches, shared = opened.policy.chooses_batches, opened.policy.most_executors > 1
     return frozenset(
         job.name
         for job in spec.jobs

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from fleet.coordination.failures import CannotGoOnError
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import BEAT_SECONDS
-from fleet.machine.launch.exit_codes import LOST
+from fleet.machine.launch.launched import LOST
 from fleet.session.wire import Wire
 from fleet.workers.rank import GuardedThread
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fleet.cluster.batch_systems import find_allocation
 from fleet.coordination.coordinator import heed
 from fleet.coordination.live_state import run_summary
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.whole_files import EnsembleFile
-from fleet.machine.walltime_of_allocation import find_allocation
-from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.policies import Policy
 from fleet.session.search.halted import Halted
 from fleet.session.search.searching import Searching
 from fleet.session.search.trials import searching_of
@@ -21,6 +21,7 @@ from fleet.session.stages.output import Output
 from fleet.session.stages.ready import Ready
 from fleet.session.walltime import Walltime
 from fleet.session.wire import Wire
+from fleet.spec.policies import chosen_policy
 from fleet.workers.rank import Rank
 from trainers.state.kept_checkpoints import best_file
 
@@ -90,7 +91,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     """Open the books, and write down what the run is and where it stands."""
     rank = ready.rank
     spec = rank.runtime.spec
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, wire, output, chosen)
     measures = ready.options.profile is not None
     searching = None if measures else searching_of(rank, books.keeper)  # before anything is written

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fleet.journal.directory import RunDirectory
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import write_extensions
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.profiling.sizing import Size
 from fleet.session.input_checks import check_input
 from fleet.session.known_rates import KnownRates

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.journal import events
-from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
-from fleet.machine.launch.launched import checking
+from fleet.machine.launch.launched import DONE, FAILED, STOPPED, checking
 from fleet.report.costs import run_costs
 from fleet.report.history import read_history
 from fleet.session.console import rank_console, show_result

@@ -9,7 +9,7 @@ from fleet.coordination.failures import FailedJobsError, TornDataError
 from fleet.journal import events
 from fleet.session.stages.opened import Opened
 from fleet.spec.job import data_key
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 
 def data_in_use(opened: Opened) -> list[str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.models.errors import HarvestError
 from fleet.session.stages.opened import Opened
 
