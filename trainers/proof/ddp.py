@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-
 from preprocess.files.modules import import_named, importable, let_forks_end, python
 from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
