@@ -153,7 +153,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
     from fleet.commands.train_errors import LastWords, tell_all
     from fleet.commands.train_rank import TrainView
-    from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
+    from trainers.proof.ddp import DdpJob, ProcessFailed, Stopped, train_with_ddp
     from trainers.state.checkpoint import write
 
     if inside_launcher():

@@ -47,9 +47,9 @@ from preprocess.making.fingerprints import of_its_own
 from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 from trainers.job.single_job import News, SingleJob, TaskDatasets, sample_of
-from trainers.messages.device_channel import why_not
+from trainers.messages.torch_backend import why_not
 from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
 from trainers.reduce.device_reduce import Communicators, DeviceReducers
 from trainers.reduce.horovod import HorovodHangs, horovod_reduce
@@ -57,7 +57,7 @@ from trainers.reduce.ordered_reduce import OrderedReduce
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
 from trainers.task.task import Task, made_task, name_of, order_seed_of
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI
