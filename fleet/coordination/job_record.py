@@ -371,7 +371,7 @@ class JobRecord:
         return (self.batch or 0) / pace if pace else 0.0
 
     def reopened(self, is_over: bool) -> JobRecord:
-        """Return the job in a new session, without its rates; a failed one is tried again, since its fault may be mended.
+        """Return the job in a new session, without its rates; a failed one is tried again.
 
         Args:
             is_over: the run had ended; else a job that costs ranks is not tried again.
@@ -383,7 +383,7 @@ class JobRecord:
         return (replace(known, ranks_cost=0) if is_over else known).begun_again()
 
     def staying_on(self, kind: str) -> JobRecord:
-        """Pin the job to one kind of device, unless its level keeps bits across kinds; "": its devices are of several."""
+        """Pin the job to one kind of device, unless its level keeps bits across kinds; "": of several kinds."""
         if not kind or self.state.mixed_kinds or self.state.kind == kind:
             return self
         stays = replace(self, state=self.state.changed(kind=kind))

@@ -1,7 +1,7 @@
 """What people ask of a run that goes on: they leave files in its directory, and rank 0 acts on them.
 
 * `StopRequests`: `fleet stop`. DIR/stop/run.json asks the process that it names, which holds the directory's lock, to
-  end the run; rank 0 takes it away when it has seen it. A later start is another process, so an old request stops nobody.
+  end the run; rank 0 takes it away when it has seen it. A later start is another process, so an old request is void.
   DIR/stop/jobs/JOB.json stands for as long as the job is to stay stopped, through later starts too.
 * `SearchRequests`: DIR/search/changes/000003/change.json asks for other bounds of the search.
   DIR/search/asked/000003/asked.json has the values of a trial that a person trains, and told.json beside it its result.
@@ -9,7 +9,7 @@
   virtual time.
 * `AddedJobs`: `fleet add`. DIR/added/offered/JOB.json goes to DIR/added/taken/JOB.json, or away, with the reason in
   DIR/added/refused/JOB.txt. Jobs that were taken are part of the run from then on: every later session trains them as
-  if the spec named them. DIR/added/verdicts/JOB.json says whether such a job's deadline is promised, once that is known.
+  if the spec named them. DIR/added/verdicts/JOB.json says whether such a deadline is promised, once that is known.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ class AddedJobs:
         return sorted(jobs, key=lambda job: (job.get("arrival", 0.0), job["name"]))
 
     def at_start(self, now: float, acceptable: Callable[[JobMapping], bool]) -> list[JobMapping]:
-        """Return the added jobs that a start at second `now` trains: those that were taken, then `acceptable` offers."""
+        """Return the added jobs that a start at second `now` trains: those taken, then `acceptable` offers."""
         taken = self.taken()
         known = {job["name"] for job in taken}
         offered = [job for name, job in self.offers().items() if job is not None and name not in known]
