@@ -63,6 +63,7 @@ class OpenLanes:
         count: how many lanes the rings have.
         grouping: says which jobs at unlike places of a stream read together; None: all do.
         kept: lets preprocessors drop what nobody reads any more; None: they find that out as lanes open.
+        makers: how many preprocessors can fill one lane; 0: all.
 
     Attributes:
         samples: counts what was made for lanes and read there.
@@ -75,8 +76,10 @@ class OpenLanes:
         count: int,
         grouping: LaneGrouping | None = None,
         kept: KeptEpochs | None = None,
+        makers: int = 0,
     ) -> None:
         self._channel, self._maker, self._grouping, self._kept = channel, maker, grouping, kept
+        self._makers = makers
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> the jobs that read it
         self._data: dict[int, str] = {}  # lane -> its data set
@@ -123,7 +126,10 @@ class OpenLanes:
         lane = self._maker.lane(number, first, {start.job: start.until for start in starts}, readers)
         # Where each preprocessor owns a part of the samples all of them work: nobody else keeps these.
         wanted = 0 if lane.divided else max(start.makers for start in starts) or self._channel.share(len(readers))
-        lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
+        lent = [] if lane.divided else list(dict.fromkeys(device for start in starts for device in start.prepared_by))
+        if self._makers and not lane.divided:
+            lent = lent[: self._makers - 1]
+            wanted = min(wanted or self._makers, self._makers - len(lent))
         lane = replace(lane, makers=self._channel.makers(wanted, lent))
         self._data[number] = lane.stream.data
         told = self._channel.send_for_lane(OpenLane(lane))

@@ -23,7 +23,7 @@ from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.scheduling.policies.what_is_left import WhatIsLeft
 from fleet.session.devices_to_plan import devices_to_plan
-from fleet.session.lanes import LaneBook, ring_plan
+from fleet.session.lanes import LaneBook, ring_of
 from fleet.session.priced_devices import prices_of
 from fleet.session.search.halted import Halted
 from fleet.session.stages.books import stands
@@ -135,7 +135,7 @@ def start(rated: Rated) -> Running:
     """Have the rings made on all nodes."""
     opened = rated.opened
     rank, wire = opened.rank, opened.wire
-    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
+    ring = ring_of(rank.runtime, rank.cluster)
     wire.check_lanes(ring.lanes)
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
@@ -148,7 +148,7 @@ def start(rated: Rated) -> Running:
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
     kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
-    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept, ring.makers)
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )
