@@ -103,7 +103,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
 
 
 def _bound(plan: DryRun) -> Iterator[str]:
-    """How far the plan can be from the best, where its policy knows."""
+    """Yield how far the plan can be from the best, where its policy knows."""
     planned = plan.bounded
     if planned is None:
         return
@@ -141,7 +141,7 @@ def _jobs_table(plan: DryRun) -> Table:
 
 
 def _times_table(plan: DryRun) -> Table:
-    """When jobs come, begin and end, and should; empty where it never comes to that."""
+    """Return when jobs come, begin and end, and should; empty where it never comes to that."""
     table = _table("times", "job", "arrives s", "begins s", "ends s", "deadline s")
     for job in plan.jobs:
         times = (job.spec.arrival, job.begin, job.end, job.deadline)

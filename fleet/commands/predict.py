@@ -174,7 +174,7 @@ def _cells(figures: dict[str, Any], columns: tuple[str, ...]) -> list[str]:
 
 
 def lines(told: dict[str, Any]) -> Iterator[str]:
-    """What is said below the table."""
+    """Yield what is said below the table."""
     figures, samples = told["ensemble"], told["samples"]
     done = "temperatures were fitted" if "scaled" in told else "networks were chosen"
     half = f"; {done} on the other {told['chosen_on']:,}" if "chosen_on" in told else ""

@@ -285,7 +285,7 @@ class _Look:
     lock: Lock | None = None
 
     def read(self) -> TrackedEnsemble:
-        """What a tracker is told now. HarvestError: the run has not begun."""
+        """Return what a tracker is told now. HarvestError: the run has not begun."""
         from fleet.models.tracked.reading import read_tracked
 
         run = read_tracked(self.directory, self.exported)

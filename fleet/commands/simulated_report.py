@@ -196,7 +196,7 @@ def _completion(compared: Sequence[Column], colours: Mapping[str, str]) -> Figur
 
 
 def _deadlines(compared: Sequence[Column]) -> Figure | None:
-    """What became of the jobs with a deadline: bars, the mean of all seeds."""
+    """Return what became of the jobs with a deadline: bars, the mean of all seeds."""
     parts = [(c.label, [found for outcome in c.outcomes if (found := _deadline_parts(outcome))]) for c in compared]
     parts = [(label, found) for label, found in parts if found]
     if not parts:
@@ -225,7 +225,7 @@ def _deadline_parts(outcome: SimulationOutcome) -> dict[str, float] | None:
 
 
 def _idle(compared: Sequence[Column], colours: Mapping[str, str]) -> Figure | None:
-    """How long devices wait for a job, from that which waits longest; the first seed."""
+    """Return how long devices wait for a job, from that which waits longest; the first seed."""
     shown = [(column.label, column.outcomes[0]) for column in compared if column.outcomes[0].makespan > 0]
     if not shown:
         return None

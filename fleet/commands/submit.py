@@ -167,7 +167,7 @@ def _hand_in(script: BatchScript) -> None:
 def _command(
     spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]
 ) -> tuple[list[str], RunOptions]:
-    """What every rank executes, and where that writes; SiteError for options that `fleet run` does not have."""
+    """Return what every rank executes, and where that writes; SiteError for options that `fleet run` does not have."""
     kind, target = ("profile", profile) if profile else ("run", out)
     words = [kind, str(spec.absolute()), "--out", str(target.absolute())]
     words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
@@ -190,13 +190,13 @@ def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
 
 
 def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[str, ...]:
-    """What the options of `fleet run` change in the spec."""
+    """Return what the options of `fleet run` change in the spec."""
     values = _checked_options(["profile" if profile else "run", str(spec), "--out", str(profile or "runs")], options)
     return changes_of(*(values.get(name) for name in ("trainers", "preprocessors", "policy", "settings")))
 
 
 def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
-    """What the options of `fleet run` stand for; SiteError for those that it does not have."""
+    """Return what the options of `fleet run` stand for; SiteError for those that it does not have."""
     from typer.main import get_command
 
     from fleet.cluster.batch_script import SiteError

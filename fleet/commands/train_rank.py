@@ -247,7 +247,7 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
 
 
 def _agreed(group: Group, find: Callable[[], _T]) -> _T:
-    """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
+    """Return what `find` gives on this member; what a person got wrong, on any member, is every member's error."""
     said, found = "", None
     try:
         found = find()
@@ -303,14 +303,14 @@ def compute_near(group: Group, device: torch.device) -> None:
         "cores": sorted(os.sched_getaffinity(0)),
         "near": [] if properties is None else cores_near(properties),
     }
-    told = told_by_all(group, mine)
+    told = gather_all(group, mine)
     hosts = [each["host"] for each in told]
     cores, near = ([each[name] for each in told] for name in ("cores", "near"))
-    settle_cores(partial(told_by_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
+    settle_cores(partial(gather_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
 
 
-def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """What all members give, in their order, on each of them."""
+def gather_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what all members give, in their order, on each of them."""
     everything: list[dict[str, Any]] = group.bcast_tree(group.gather_trees(mine))
     return everything
 

@@ -63,7 +63,7 @@ def gather_facts(comm: MPI.Intracomm, place: Place) -> tuple[RankFacts, ...]:
 
 
 def own_facts(place: Place, environment: Mapping[str, str] = os.environ) -> RankFacts:
-    """What this rank finds out."""
+    """Return what this rank finds out."""
     seen = _gpus(environment) if place.is_trainer or has_gpus() else ()  # torch is much to load for nothing
     device = place.device_name or ""
     _, _, index = device.partition(":")

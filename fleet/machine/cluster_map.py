@@ -291,7 +291,7 @@ def _from_columns(columns: Mapping[str, Any]) -> tuple[Place, ...]:
 
 
 def _agreed(comm: MPI.Intracomm, find: Callable[[], Any]) -> Any:
-    """What rank 0 finds, as plain values on every rank; its ClusterError is every rank's."""
+    """Return what rank 0 finds, as plain values on every rank; its ClusterError is every rank's."""
     said: dict[str, Any] = {}
     if comm.rank == COORDINATOR:
         try:

@@ -125,7 +125,7 @@ def _expanded(values: Mapping[str, Any], defaults: Any, origins: Origins) -> Exp
 
 
 def _nothing_problems(values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with a spec of jobs alone that has none."""
+    """Yield what is wrong with a spec of jobs alone that has none."""
     if "jobs" not in values:
         mend = "add `jobs:` with a list of jobs, or `search:`"
         yield origins.problem(("jobs",), ABSENT, "required key jobs is missing", mend=mend)
@@ -188,7 +188,7 @@ def _partial_problems(base: KeyPath, values: Mapping[str, Any], origins: Origins
 
 
 def _job_problems(jobs: Sequence[Mapping[str, Any]], origins: Origins) -> Iterator[Problem]:
-    """What concerns several keys of a job, or several jobs."""
+    """Yield what concerns several keys of a job, or several jobs."""
     first: dict[Any, int] = {}
     names = {str(job.get("name")) for job in jobs}
     for position, job in enumerate(jobs):
@@ -244,7 +244,7 @@ def written_out(search: Any, defaults: Mapping[str, Any], seed: int) -> Any:
 
 
 def form_problems(search: Any, names: Sequence[str], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with a section that is written out, beside what its model knows.
+    """Yield what is wrong with a section that is written out, beside what its model knows.
 
     Args:
         names: of the jobs beside it.
@@ -277,7 +277,7 @@ def _valid(over: Any) -> Mapping[str, Distribution] | None:
 
 
 def _trial_problems(keys: Mapping[str, Any], inside: Origins, partial: bool = False) -> Iterator[Problem]:
-    """What is wrong with the keys of one trial; `inside` has it as its only job."""
+    """Yield what is wrong with the keys of one trial; `inside` has it as its only job."""
     try:
         Job.model_validate(keys)
     except ValidationError as error:

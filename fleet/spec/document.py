@@ -322,7 +322,7 @@ class Origins:
         return origin.base + inside in self.places or ("defaults",) + inside in self.places
 
     def depth(self, base: KeyPath, inside: KeyPath) -> int:
-        """How many parts of ``inside`` were written under ``base``."""
+        """Return how many parts of ``inside`` were written under ``base``."""
         return next((count for count in range(len(inside), 0, -1) if base + inside[:count] in self.places), 0)
 
     def place(self, path: KeyPath) -> Origin:

@@ -168,7 +168,7 @@ def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
 
 
 def over_problems(paths: Iterable[str], base: KeyPath, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
+    """Yield what is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
     paths = list(paths)
     for path in paths:
         at, parts = base + ("over", path), path.split(".")
@@ -202,7 +202,7 @@ def _empty_problems(made: Grid | Sample, base: KeyPath, origins: Origins) -> Ite
 def _size_problems(
     made: Grid | Sample, base: KeyPath, fixed: Mapping[str, Any], origins: Origins, result: Expansion
 ) -> Iterator[Problem]:
-    """Whether the spec has too much with this entry; asked before anything of it is made."""
+    """Yield whether the spec has too much with this entry; asked before anything of it is made."""
     own = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
     jobs, at = len(result.jobs) + own, base + ("over",)
     if jobs > MOST_JOBS:
@@ -297,7 +297,7 @@ _NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
 def template_problems(
     template: str, paths: Sequence[str], at: KeyPath, origins: Origins, number: str = "index"
 ) -> Iterator[Problem]:
-    """What is wrong with a template.
+    """Yield what is wrong with a template.
 
     Args:
         paths: the varied paths.
@@ -320,7 +320,7 @@ def template_problems(
 
 
 def has_placeholder(template: str, name: str) -> bool:
-    """Whether a template has this placeholder, formatted or not."""
+    """Return whether a template has this placeholder, formatted or not."""
     return name in (found for found, _ in _PLACEHOLDER.findall(template))
 
 
@@ -362,7 +362,7 @@ def _as_name(value: Any) -> str:
 
 
 def may_be_filled(template: str, name: str) -> bool:
-    """Whether a template may give a name, whatever the values."""
+    """Return whether a template may give a name, whatever the values."""
     pieces = re.split(r"\{[^{}]*\}", template)
     return re.fullmatch(".*".join(re.escape(piece) for piece in pieces), name, re.DOTALL) is not None
 
@@ -385,7 +385,7 @@ def folded(job: Mapping[str, Any], room: int) -> Iterator[dict[str, Any]]:
 
 
 def folds_of(job: Mapping[str, Any]) -> int:
-    """How many jobs the mapping stands for, as far as its folds are such as can be."""
+    """Return how many jobs the mapping stands for, as far as its folds are such as can be."""
     count = job.get("folds")
     if isinstance(count, int) and 2 <= count <= MOST_FOLDS and job.get("fold") is None:
         return count
@@ -417,6 +417,6 @@ def trial_name(template: str, trial: int, values: Mapping[str, Any]) -> str:
 
 
 def trial_origin(paths: Iterable[str]) -> JobOrigin:
-    """Where a trial's keys are written, where those at `paths` vary."""
+    """Return where a trial's keys are written, where those at `paths` vary."""
     over: dict[KeyPath, KeyPath] = {tuple(path.split(".")): ("search", "over", path) for path in paths}
     return JobOrigin(("search", "job"), {("name",): ("search", "name"), **over})

@@ -85,7 +85,7 @@ _FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiab
 
 
 def can_change(path: str) -> bool:
-    """Whether the key at this path can change while its job trains."""
+    """Return whether the key at this path can change while its job trains."""
     name = path.removeprefix(OPTIMIZER)
     return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
 
