@@ -198,9 +198,15 @@ class NodeShape:
 
     @classmethod
     def of(
-        cls, site: Site, nodes: int, gpus: int | None, trainers: int | None, preprocessors: int, cores: int | None,
+        cls,
+        site: Site,
+        nodes: int,
+        gpus: int | None,
+        trainers: int | None,
+        preprocessors: int,
+        cores: int | None,
         members: int = 1,
-    ) -> NodeShape:  # fmt: skip
+    ) -> NodeShape:
         """Return what was asked for, and for the rest what the site has. cores: of a rank. members: trainers of a GPU.
 
         Raises:

@@ -131,12 +131,15 @@ def _jobs_table(plan: DryRun) -> Table:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
-            job.name, f"{job.size.parameters:,}", readable_bytes(job.memory), f"{job.samples:,}",
+            job.name,
+            f"{job.size.parameters:,}",
+            readable_bytes(job.memory),
+            f"{job.samples:,}",
             str(job.spec.stop.epochs),
             *(f"{job.spec.minimum_devices} to {job.spec.virtual_workers}" for _ in least),
             f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
-        )  # fmt: skip
+        )
     return table
 
 

@@ -62,10 +62,19 @@ _Ranks = Annotated[
 
 
 def predict(
-    directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", soup: _Soup = None,
-    temperature: _Temperature = False, out: _Out = None, checkpoint: _Which = "best", device: _Device = "cpu",
-    ranks: _Ranks = None, trust: Trust = False, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    directory: RunFolder,
+    data: _Data = None,
+    members: _Members = "all",
+    vote: _Vote = "soft",
+    soup: _Soup = None,
+    temperature: _Temperature = False,
+    out: _Out = None,
+    checkpoint: _Which = "best",
+    device: _Device = "cpu",
+    ranks: _Ranks = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
     Each sample is read and decoded once, whatever the number of networks. Reads the run only. Takes this process,

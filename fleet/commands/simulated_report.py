@@ -205,12 +205,16 @@ def _deadlines(compared: Sequence[Column]) -> Figure | None:
     colours = {"met": "@good", "late": "@data", "dropped": "@idle"}
     bars = [
         {
-            "type": "bar", "name": kind, "orientation": "h", "y": labels,
+            "type": "bar",
+            "name": kind,
+            "orientation": "h",
+            "y": labels,
             "x": [fmean(found[kind] for found in seeds) for _, seeds in parts],
-            "marker": {"color": colour}, "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.1%}}<extra></extra>",
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.1%}}<extra></extra>",
         }
         for kind, colour in colours.items()
-    ]  # fmt: skip
+    ]
     y = axis(autorange="reversed", type="category")
     x = axis("Jobs with a deadline", tickformat=",.0%", range=[0, 1])
     return {"data": bars, "layout": layout(90 + 34 * len(labels), x, y, barmode="stack", bargap=0.35)}

@@ -235,8 +235,11 @@ def stop(
 
     watch, requests, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:
-        end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
-            "its `fleet run`")  # fmt: skip
+        end(
+            BAD_INPUT,
+            "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
+            "its `fleet run`",
+        )
     if not (directory / "journal.jsonl").is_file() and watch.holder() is None:
         from fleet.journal.directory import no_run
 

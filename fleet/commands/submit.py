@@ -104,9 +104,14 @@ def submit(
         known, whole = _fit_to_mpi(_read(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(
-            known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank,
+            known,
+            nodes,
+            gpus_per_node,
+            trainers_per_node,
+            preprocessors_per_node,
+            cores_per_rank,
             loaded.resources.members_per_device,
-        )  # fmt: skip
+        )
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
         given, inherited = _variables(environment or [])
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])

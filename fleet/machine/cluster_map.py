@@ -195,9 +195,14 @@ def _preprocessors(count: int, nodes: list[int]) -> set[int]:
 
 
 def discover(
-    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None, members: int = 1,
-    kinds: Named | None = None, processor: str = "cpu",
-) -> ClusterMap:  # fmt: skip
+    comm: MPI.Intracomm,
+    preprocessors: int,
+    device: str,
+    pretend: tuple[int, ...] | None = None,
+    members: int = 1,
+    kinds: Named | None = None,
+    processor: str = "cpu",
+) -> ClusterMap:
     """Find out, together with all ranks of `comm`, who sits where.
 
     Args:
@@ -227,14 +232,26 @@ def discover(
     def places() -> dict[str, Any]:
         found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
         kind = dict(zip(order, kinds_of(found, kinds or {})))
-        return _columns([
-            Place(
-                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"), cores[r],
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
-                devices[r].get("pci"), kind.get(r),
-            )
-            for r in range(comm.size)
-        ])  # fmt: skip
+        return _columns(
+            [
+                Place(
+                    r,
+                    nodes[r],
+                    hosts[r]["host"],
+                    role[r],
+                    device_of.get(r),
+                    devices[r].get("name"),
+                    cores[r],
+                    hosts[r]["memory"],
+                    hosts[r]["shared"],
+                    devices[r].get("bytes"),
+                    devices[r].get("model"),
+                    devices[r].get("pci"),
+                    kind.get(r),
+                )
+                for r in range(comm.size)
+            ]
+        )
 
     found = _from_columns(_agreed(comm, places))
     return ClusterMap(found, members if any(place.device_bytes is not None for place in found) else 1)
@@ -426,9 +443,12 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
 
     properties = torch.get_device_module(name).get_device_properties(name)
     return {
-        "name": name, "bytes": properties.total_memory, "model": model_of(name), "near": cores_near(properties),
+        "name": name,
+        "bytes": properties.total_memory,
+        "model": model_of(name),
+        "near": cores_near(properties),
         "pci": pci_address(properties) or None,
-    }  # fmt: skip
+    }
 
 
 def device_name(device: str, local: int) -> str:

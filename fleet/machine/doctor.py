@@ -191,10 +191,15 @@ def _devices() -> Iterator[Check]:
 
     if not torch.accelerator.is_available():
         built = torch.version.cuda or torch.version.hip
-        mend = "none is needed on a machine without GPUs" if not has_gpus() else (
-            f"load the driver's module, or look at {', '.join(MASKS)}" if built else
-            "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
-        )  # fmt: skip
+        mend = (
+            "none is needed on a machine without GPUs"
+            if not has_gpus()
+            else (
+                f"load the driver's module, or look at {', '.join(MASKS)}"
+                if built
+                else "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
+            )
+        )
         yield Check("devices", Verdict.MISSING if has_gpus() else Verdict.OK, f"no GPU; {os.cpu_count()} cores", mend)
         return
     kind = torch.accelerator.current_accelerator()
