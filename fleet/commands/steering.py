@@ -245,7 +245,7 @@ def stop(
 
         end(BAD_INPUT, no_run(directory))
     if jobs:
-        _scan(scan, directory)
+        scan.read(directory / "journal.jsonl")
         _check_jobs(jobs, scan, directory)
         _stop_jobs(jobs, undo, _Asked(directory, watch, requests, scan, wait))
     else:
@@ -299,7 +299,7 @@ def _stop_jobs(jobs: Sequence[str], undo: bool, asked: _Asked) -> None:
             asked.requests.stop_job(job)
 
     def answered() -> bool:
-        _scan(asked.scan, asked.directory)
+        asked.scan.read(asked.directory / "journal.jsonl")
         return asked.watch.holder() is None or not _unanswered(jobs, undo, asked.scan)
 
     asked.until(answered)
@@ -332,10 +332,6 @@ def _unanswered(jobs: Sequence[str], undo: bool, scan: JournalScan) -> list[str]
 
 def _statuses(scan: JournalScan) -> dict[str, str]:
     return {job.name: job.status for job in scan.jobs.values()}
-
-
-def _scan(scan: JournalScan, directory: Path) -> None:
-    scan.read(directory / "journal.jsonl")
 
 
 def _check_jobs(jobs: Sequence[str], scan: JournalScan, directory: Path) -> None:

@@ -102,7 +102,14 @@ def submit(
     with mendable(SpecError, SiteError), importable([spec.absolute().parent, Path.cwd()]):
         loaded = load(spec, _changes(spec, profile, options or []))  # before it waits in a queue
         known, whole = _fit_to_mpi(_read(site)), WallTime.parse(time)
-        _check_array(array, profile, len(loaded.jobs))
+        warning = WallTime.parse(warn).seconds
+        if warning >= whole.seconds:
+            rule = f"an allocation of {whole.seconds} s would be told to stop at once"
+            raise SiteError(f"--warn {warning} s: {rule}; give less")
+        if array and profile is None:
+            raise SiteError(f"--array {array}: only profiling can be cut into parts; add --profile RATES.json")
+        if array > len(loaded.jobs):
+            raise SiteError(f"--array {array}: the spec has {len(loaded.jobs)} jobs; give at most {len(loaded.jobs)}")
         shape = NodeShape.of(
             known,
             nodes,
@@ -129,7 +136,7 @@ def submit(
             setup=tuple(setup) if setup is not None else _own_setup(),
             environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *given),
             inherited=inherited,
-            warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
+            warning_seconds=warning,
             parts=array,
         )
         fill = partial(script_text, template=template)
@@ -183,15 +190,6 @@ def _command(
     order = ProfileOrder(Path(values["out"]), part) if profile else None
     written = RunOptions(spec, out=Path(values["out"]), profile=order)
     return ["fleet", *words, *options], written
-
-
-def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
-    from fleet.cluster.batch_script import SiteError
-
-    if parts and profile is None:
-        raise SiteError(f"--array {parts}: only profiling can be cut into parts; add --profile RATES.json")
-    if parts > jobs:
-        raise SiteError(f"--array {parts}: the spec has {jobs} jobs; give at most {jobs}")
 
 
 def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[str, ...]:
@@ -275,11 +273,3 @@ def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, 
         else:
             names.append(name)
     return pairs, tuple(names)
-
-
-def _warning(seconds: int, whole: int) -> int:
-    from fleet.cluster.batch_script import SiteError
-
-    if seconds >= whole:
-        raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")
-    return seconds

@@ -76,7 +76,7 @@ def train_alone(options: TrainOptions) -> int:
     """Train in this process, without MPI; return the exit code."""
     stop = StopFlag()
     stop.install()
-    return _guarded(options, stop, Group.alone, 0, _tell_alone)
+    return _guarded(options, stop, Group.alone, 0, lambda said: tell_all({0: said}, 1))
 
 
 def train_in_world(options: TrainOptions) -> int:
@@ -163,10 +163,6 @@ def _guarded(
     return end(said)
 
 
-def _tell_alone(said: LastWords) -> int:
-    return tell_all({0: said}, 1)
-
-
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
     device = _place(options, group, local)
     task = _agreed(group, lambda: _task(options))
@@ -190,7 +186,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     with TrainView(trainer.name, options.steps, stop.set) if group.is_master else _Silent() as view:
         for text in [*told, *([NOT_BIT_FOR_BIT] if over_horovod else [])]:
             view.say(text)
-        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
+        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else lambda: None)
         with trainer.adding():
             finished = job.run(options.steps)
         trainer.settle()
@@ -275,10 +271,6 @@ class _Silent:
 
     def say(self, text: str) -> None:
         return
-
-
-def _nothing() -> None:
-    return
 
 
 def own_device(kind: str, local: int) -> torch.device:

@@ -224,34 +224,21 @@ def discover(
     order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
-    told = gather_at_coordinator(comm, _told_of_device(device, local if comm.rank in device_of else None))
+    told = gather_at_coordinator(comm, _checked_device(device, local if comm.rank in device_of else None))
     _agreed(comm, lambda: _refuse_problems(told))
     devices = [each["facts"] for each in told]
     cores = _settled_cores(comm, hosts, devices, nodes)
 
+    def place(rank: int, kind: str | None) -> Place:
+        host, own = hosts[rank], devices[rank]
+        sizes = (host["memory"], host["shared"], own.get("bytes"))
+        who = (rank, nodes[rank], host["host"], role[rank], device_of.get(rank), own.get("name"), cores[rank])
+        return Place(*who, *sizes, own.get("model"), own.get("pci"), kind)
+
     def places() -> dict[str, Any]:
         found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
         kind = dict(zip(order, kinds_of(found, kinds or {})))
-        return _columns(
-            [
-                Place(
-                    r,
-                    nodes[r],
-                    hosts[r]["host"],
-                    role[r],
-                    device_of.get(r),
-                    devices[r].get("name"),
-                    cores[r],
-                    hosts[r]["memory"],
-                    hosts[r]["shared"],
-                    devices[r].get("bytes"),
-                    devices[r].get("model"),
-                    devices[r].get("pci"),
-                    kind.get(r),
-                )
-                for r in range(comm.size)
-            ]
-        )
+        return _columns([place(rank, kind.get(rank)) for rank in range(comm.size)])
 
     found = _from_columns(_agreed(comm, places))
     return ClusterMap(found, members if any(place.device_bytes is not None for place in found) else 1)
@@ -371,27 +358,13 @@ def pretended(
         there = -(-shape[nodes[rank]] // members)
         names[rank] = device if device == "cpu" else f"{device}:{before[nodes[rank]] % there}"
         before[nodes[rank]] += 1
-    memory = usable_memory()
+    memory, shared = usable_memory(), shared_memory_available()[0]
     kind = dict(zip(order, kinds_of([device] * len(order), kinds or {})))
-    return ClusterMap(
-        tuple(
-            Place(
-                r,
-                nodes[r],
-                host,
-                role[r],
-                device_of.get(r),
-                names.get(r),
-                (),
-                memory,
-                shared_memory_available()[0],
-                None,
-                kind=kind.get(r),
-            )
-            for r in range(world)
-        ),
-        1 if device == "cpu" else members,
-    )
+    places = [
+        Place(r, nodes[r], host, role[r], device_of.get(r), names.get(r), (), memory, shared, None, kind=kind.get(r))
+        for r in range(world)
+    ]
+    return ClusterMap(tuple(places), 1 if device == "cpu" else members)
 
 
 def _facts_of_host(comm: MPI.Intracomm, processor: str) -> dict[str, Any]:
@@ -410,17 +383,15 @@ def _found_kinds(devices: Sequence[Mapping[str, Any]], processors: Sequence[str]
     sizes: dict[str, set[int]] = defaultdict(set)
     for device in devices:
         sizes[device.get("model", "")].add(device.get("bytes", 0))
-    return [
-        _accelerator(device, len(sizes[device["model"]]) > 1) if "bytes" in device else processor
-        for device, processor in zip(devices, processors)
-    ]
+
+    def model(device: Mapping[str, Any]) -> str:
+        several = len(sizes[device["model"]]) > 1
+        return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if several else str(device["model"])
+
+    return [model(device) if "bytes" in device else processor for device, processor in zip(devices, processors)]
 
 
-def _accelerator(device: Mapping[str, Any], in_sizes: bool) -> str:
-    return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if in_sizes else str(device["model"])
-
-
-def _told_of_device(device: str, local: int | None) -> dict[str, Any]:
+def _checked_device(device: str, local: int | None) -> dict[str, Any]:
     """The facts of this rank's device, or why it has none; {} where it does not train, for which `local` is None."""
     try:
         return {"facts": {} if local is None else _facts_of_device(device, local), "problem": ""}

@@ -76,17 +76,20 @@ def build(
             [Problem("", ABSENT, rule, mend="begin with `name: ...` at the left margin", line=1 if file else None)],
             file,
         )
-    applied = apply(document, overrides)
+    later, problems = apply(document, overrides)
     values = document.value
     origins = Origins(file, folder, document.places)
-    problems = applied.problems
     defaults = values.get("defaults")
-    expansion = _expanded(values, defaults, origins)
+    entries = values.get("jobs")
+    expansion = Expansion()
+    if isinstance(entries, list):
+        expansion = expand(entries, _usable(defaults), _seed_of(values), origins)
     problems += expansion.problems
     origins = dataclasses.replace(origins, jobs=tuple(expansion.origins))
-    origins = _apply_later(applied.later, expansion, origins, problems)
+    origins = _apply_later(later, expansion, origins, problems)
     problems += _defaults_problems(defaults, origins)
-    problems += _unfinished_problems(expansion, origins)
+    for base, own in expansion.unfinished:
+        problems += _partial_problems(base, own, origins)
     problems += _job_problems(expansion.jobs, origins)
     sections = {key: value for key, value in values.items() if key != "defaults"}
     if values.get("search") is None:
@@ -115,13 +118,6 @@ def _kind(value: Any) -> str:
     if value is None:
         return "nothing"
     return "a list" if isinstance(value, list) else f"the single value {shown(value, 40)}"
-
-
-def _expanded(values: Mapping[str, Any], defaults: Any, origins: Origins) -> Expansion:
-    entries = values.get("jobs")
-    if not isinstance(entries, list):
-        return Expansion()
-    return expand(entries, _usable(defaults), _seed_of(values), origins)
 
 
 def _nothing_problems(values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
@@ -172,11 +168,6 @@ def _defaults_problems(defaults: Any, origins: Origins) -> Iterator[Problem]:
     yield from _partial_problems(
         ("defaults",), {key: value for key, value in defaults.items() if key != "name"}, origins
     )
-
-
-def _unfinished_problems(expansion: Expansion, origins: Origins) -> Iterator[Problem]:
-    for base, own in expansion.unfinished:
-        yield from _partial_problems(base, own, origins)
 
 
 def _partial_problems(base: KeyPath, values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:

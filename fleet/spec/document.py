@@ -347,32 +347,28 @@ class Override:
         return f"--set {self.text}"
 
 
-@dataclass
-class Applied:
-    """What became of the overrides: a changed document, those for jobs still to be made, and the problems."""
+def apply(document: Document, texts: Sequence[str]) -> tuple[list[Override], list[Problem]]:
+    """Apply ``--set`` texts in their order to a document whose value is a mapping; the document is changed in place.
 
-    document: Document
-    later: list[Override] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-
-def apply(document: Document, texts: Sequence[str]) -> Applied:
-    """Apply ``--set`` texts in their order to a document whose value is a mapping; the document is changed in place."""
-    applied = Applied(document)
+    Returns:
+        those for jobs that are still to be made, and the problems.
+    """
+    later: list[Override] = []
+    problems: list[Problem] = []
     for text in texts:
         try:
             override = read_override(text)
             path = _place_value(document.value, override)
         except _NoSuchPath as error:
-            applied.problems.append(
+            problems.append(
                 Problem(error.path, ABSENT, error.rule, error.suggestion, error.mend, origin=f"--set {text}")
             )
             continue
         if path is None:
-            applied.later.append(override)
+            later.append(override)
         else:
             _note(document.places, path, override)
-    return applied
+    return later, problems
 
 
 class _NoSuchPath(ValueError):

@@ -131,7 +131,9 @@ def _expand_many(
         for dotted, value in values.items():
             set_value(job, dotted.split("."), copy.deepcopy(value))
         job["name"] = filled(made.name, index, values)
-        over = {_parts(dotted): base + ("over", *source) for dotted, source in sources.items()}
+        over: dict[KeyPath, KeyPath] = {
+            tuple(dotted.split(".")): base + ("over", *source) for dotted, source in sources.items()
+        }
         _add(result, job, JobOrigin(base, over), origins)
 
 
@@ -142,10 +144,6 @@ def _add(result: Expansion, job: dict[str, Any], origin: JobOrigin, origins: Ori
         result.problems.append(_too_many_folds(origin.base, job["folds"], origins))
     result.jobs += jobs
     result.origins += [origin] * len(jobs)
-
-
-def _parts(dotted: str) -> KeyPath:
-    return tuple(dotted.split("."))
 
 
 def _own_keys(body: Mapping[str, Any], header: type[Section]) -> dict[str, Any]:
@@ -207,18 +205,13 @@ def _size_problems(
     jobs, at = len(result.jobs) + own, base + ("over",)
     if jobs > MOST_JOBS:
         yield origins.problem(at, ABSENT, f"with it the spec has {jobs:,} jobs, more than {MOST_JOBS:,}", mend=_SPLIT)
-    elif len(result.jobs) + own * _folds_of_each(made, fixed) > MOST_JOBS:
+    elif len(result.jobs) + own * (1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)) > MOST_JOBS:
         yield _too_many_folds(base, fixed["folds"], origins)
     elif isinstance(made, Sample):
         result.drawn += own * sum(what.most for what in made.over.values())
         if result.drawn > MOST_DRAWN:
             rule = f"with it samples draw up to {result.drawn:,} values, more than {MOST_DRAWN:,}"
             yield origins.problem(at, ABSENT, rule, mend="draw shorter lists, or fewer jobs")
-
-
-def _folds_of_each(made: Grid | Sample, fixed: Mapping[str, Any]) -> int:
-    """Of each job of the entry; 1 where they vary, or may."""
-    return 1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)
 
 
 def _too_many_folds(base: KeyPath, folds: Any, origins: Origins) -> Problem:
