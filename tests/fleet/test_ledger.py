@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, Standing
 from fleet.coordination.live_state import LiveState, recall
 from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath
@@ -18,7 +17,7 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from tests.journals import as_event, as_events
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 
 def ledger(**more: float) -> LiveState:
