@@ -102,7 +102,7 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
 
 def _check_unchanged(directory: Path, known: EnsembleFile) -> None:
     """End if the files of the run's data, or its code, are not what it was trained on."""
-    from fleet.session.opening.fingerprints import changes_on_disk, refusal
+    from fleet.models.provenance import changes_on_disk, refusal
     from fleet.spec import EnsembleSpec
     from preprocess.files.modules import at_home
 

@@ -73,7 +73,7 @@ def best(
 
 def _rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
-    from fleet.models.stored import epoch_of, parameter_count
+    from fleet.models.members import epoch_of, parameter_count
 
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest

@@ -76,8 +76,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
         write_weights(weights, taken, card_of(network, member, members.spec, taken.tied))
         print(f"{weights}: {len(taken.tensors)} tensors; {weights}.json says where they are from")
     if program is not None:
-        from fleet.models.program import write_program
-        from fleet.session.example_inputs import example_inputs
+        from fleet.models.export import example_inputs, write_program
 
         example = network.prepare(example_inputs(members.spec, member.job))
         write_program(program, network.model, example, f"job {name}")

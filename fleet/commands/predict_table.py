@@ -21,7 +21,7 @@ def figures_table(told: dict[str, Any]) -> Table:
     """One row for each network, one for all together, and one for a soup.
 
     Args:
-        told: see `fleet.session.predict.answer`.
+        told: see `fleet.models.predict`.
     """
     made = _empty("weight", *COLUMNS)
     for name, figures in told["members"].items():

@@ -19,9 +19,9 @@ from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
-    from fleet.session.replay.recorded_job import ReplayedJob
+    from fleet.models.replay import ReplayedJob
 
-TASK = "fleet.session.replay.replayed_task:ReplayedTask"
+TASK = "fleet.models.replay:ReplayedTask"
 
 
 def replay(
@@ -54,7 +54,7 @@ def replay(
 
 def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path, trust: bool) -> int:
     from fleet.models.recorded_spec import check_trusted
-    from fleet.session.replay.recorded_job import ReplayedJob, newest_checkpoint
+    from fleet.models.replay import ReplayedJob, newest_checkpoint
 
     check_trusted(directory, trust)
     recorded = ReplayedJob.read(directory, name)

@@ -16,7 +16,7 @@ from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from fleet.journal.lock import Lock
-    from fleet.models.tracked.facts import TrackedEnsemble
+    from fleet.models.tracking import TrackedEnsemble
 
 _LOCK = ".track.lock"
 _USUAL_FOLDER = "mlruns"
@@ -63,8 +63,8 @@ def track(
     """
     from fleet.journal.secrets import masked_uri
     from fleet.models.errors import HarvestError
-    from fleet.models.tracked.following import Following
-    from fleet.models.tracked.mlflow_store import MlflowStore
+    from fleet.models.mlflow_store import MlflowStore
+    from fleet.models.tracking import Following
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -93,7 +93,7 @@ class _Look:
 
     def read(self) -> TrackedEnsemble:
         """What a tracker is told now. HarvestError: the run has not begun."""
-        from fleet.models.tracked.reading import read_tracked
+        from fleet.models.tracking import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:

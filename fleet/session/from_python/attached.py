@@ -12,8 +12,8 @@ from fleet.journal.lock import NAME, LockWatch
 from fleet.journal.near_runs import no_run
 from fleet.journal.search_wishes import BOUNDS, SearchWishes
 from fleet.journal.stop_wishes import StopWishes
-from fleet.models.program_errors import RunError
-from fleet.models.results import Results, read_results
+from fleet.models.errors import RunError
+from fleet.models.load import Results, read_results
 from fleet.report.status.as_json import as_json
 from fleet.report.status.looking import Look
 from fleet.session.from_python.process import Process

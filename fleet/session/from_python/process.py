@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from fleet.models.program_errors import RunError, RunLost
+from fleet.models.errors import RunError, RunLost
 
 _POLL_SECONDS = 0.1
 _TAIL = 20  # lines

@@ -11,8 +11,7 @@ from typing import Any
 from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.journal import read_journal
 from fleet.journal.search_wishes import OwnTrial, SearchWishes
-from fleet.models.errors import HarvestError
-from fleet.models.program_errors import RunError
+from fleet.models.errors import HarvestError, RunError
 from fleet.models.recorded_spec import check_trusted
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.journalled import Journalled, journalled

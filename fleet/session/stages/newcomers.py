@@ -12,13 +12,13 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.journal import events
 from fleet.journal.added_jobs import AddedJobs, JobMapping
+from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.session.input_checks import minimum_problem, rooms_of, service_problem
 from fleet.session.lanes import RingPlan, largest_batch
 from fleet.session.memory_checks import FittingJobs
-from fleet.session.opening.fingerprints import Fingerprints, Found, references_of
 from fleet.session.stages.books import record_of
 from fleet.session.stages.first_words import write_job
 from fleet.session.stages.guessing import guess

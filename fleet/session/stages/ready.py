@@ -9,12 +9,12 @@ from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.extensions import write_extensions
 from fleet.machine.standard_error import tell
+from fleet.models.provenance import Found, check_unchanged
 from fleet.profiling.sizing import Size
 from fleet.session.input_checks import check_input
 from fleet.session.known_rates import KnownRates
 from fleet.session.metric_trial import BatchTrials
 from fleet.session.opening.extended_spec import extensions
-from fleet.session.opening.fingerprints import Found, check_unchanged
 from fleet.session.options import RunOptions
 from fleet.session.same_spec import keep_to_spec
 from fleet.session.search.trials import take_first_trial

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fleet.models.members import Member, Members
-    from fleet.session.held_out import HeldOut
+    from fleet.models.validation_data import HeldOut
 
 LEAST_SECONDS, MOST_SECONDS, SHARE = 10.0, 20.0, 0.02
 """It takes this share of the run's seconds, but no less than the first and no more than the second."""
@@ -87,7 +87,7 @@ def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -
 def _shared(opened: Opened, found: Members, chosen: list[Member]) -> HeldOut | None:
     """The held-out samples of all; None where they share none, or give no classes."""
     from fleet.models.predictions import check_classes
-    from fleet.session.held_out import held_out_of
+    from fleet.models.validation_data import held_out_of
 
     jobs = [member.job for member in chosen]
     try:

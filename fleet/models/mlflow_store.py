@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleet.journal.secrets import masked_uri
 from fleet.models.errors import HarvestError
-from fleet.models.tracked.facts import Point, TrackedEnsemble, TrackedRun
+from fleet.models.tracking import Point, StoreError, Told, TrackedEnsemble, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
 
 _RUN, _JOB, _TOLD, _PARENT = "fleet.run", "fleet.job", "fleet.told", "mlflow.parentRunId"
 _CHANGED = "fleet.changed."  # before the key of a parameter that has another value by now: MLflow lets none change
@@ -32,21 +33,6 @@ _USUAL_SETTINGS = {
 }
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 Item = TypeVar("Item")
-
-
-class StoreError(HarvestError):
-    """MLflow's store cannot be read or written now; the same may do later."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """How much was new: MLflow runs, and values of metrics."""
-
-    runs: int = 0
-    points: int = 0
-
-    def __add__(self, other: Told) -> Told:
-        return Told(self.runs + other.runs, self.points + other.points)
 
 
 @dataclass

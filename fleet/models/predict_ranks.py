@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,18 +18,21 @@ import torch
 
 from fleet.coordination.lost_ranks import abort
 from fleet.machine.devices import NoSuchDevice, device_of
-from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.launch.exit_codes import DONE, FAILED
+from fleet.machine.launch.launched import launch_folder, tell_up
+from fleet.machine.launch.leftovers import made_by_mpi, write_note
 from fleet.machine.standard_error import tell
 from fleet.models.load import Ensemble
+from fleet.models.predict import MENDABLE, AskedPrediction, T, told_of
 from fleet.models.predictions import BATCH, Predictions, joined_answers, predict_batch
-from fleet.session.held_out import HeldOut
-from fleet.session.predict.team import MENDABLE, T
-from fleet.workers.agreement import BadInput, agree
+from fleet.models.validation_data import HeldOut
+from fleet.workers.agreement import BadInput, agree, exit_code
 from fleet.workers.rank import time_limit
 from trainers.device.own_device import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
 
 PATIENCE = 600.0
 """Seconds that ranks wait for each other: while they read the run, and for each batch."""
@@ -161,3 +165,34 @@ class RankTeam:
     def _limit(self, what: str) -> Any:
         late = f"rank {self._world.rank}: not every rank has {what} within {self._patience:g} s, one is stuck or slow"
         return time_limit(self._world, self._patience, late)
+
+
+def predict_on_rank(
+    directory: Path, asked: AskedPrediction, show: Callable[[dict[str, Any]], object], patience: float = PATIENCE
+) -> int:
+    """Take part; returns the exit code. An error that no person can mend ends all ranks, with its traceback.
+
+    Args:
+        show: is given the figures, on rank 0.
+        patience: seconds that ranks wait for each other: to begin, to read the run, and for each batch.
+    """
+    from mpi4py import MPI
+
+    note = write_note([*made_by_mpi(), *launch_folder()])
+    late = f"rank {MPI.COMM_WORLD.rank}: not every rank has begun within {patience:g} s, one is stuck or slow"
+    with time_limit(MPI.COMM_WORLD, patience, late):
+        world = MPI.COMM_WORLD.Dup()
+    tell_up(world.rank)
+
+    def work() -> int:
+        try:
+            told = told_of(directory, asked, RankTeam(world, patience))
+        except MENDABLE as error:
+            raise BadInput(str(error)) from error
+        if world.rank == 0:
+            show(told)
+        return DONE
+
+    code = exit_code(world, work)
+    note.remove()
+    return code

@@ -1,26 +1,29 @@
-"""Reads a run directory into what a tracker is told; nothing there is changed."""
+"""What a tracker of experiments is told of a run, read from its directory for as long as the run goes on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
 from fleet.journal import events
 from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.events import Event
 from fleet.journal.extensions import read_extensions
 from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.near_runs import no_run
 from fleet.models.errors import HarvestError
-from fleet.models.tracked.exports import exported_models
-from fleet.models.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, unix_milliseconds
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
+from preprocess.files.reading import read_json
 from trainers import newest_file
 
 OVER = ("done", "failed", "stopped", "killed")
@@ -207,3 +210,181 @@ def _points_of_all(book: _Book) -> Iterator[Point]:
         values = {f"ensemble.{name}": value for name, value in (ended.ensemble or {}).items()}
         told, when = {**values, "wall_seconds": ended.wall_seconds}, unix_milliseconds(ended) or 0
         yield from (Point(name, value, number, when) for name, value in told.items() if value is not None)
+
+
+Status = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of a metric.
+
+    Attributes:
+        step: the network's since it began; the ensemble's is what `ENSEMBLE_STEPS` says.
+        time: when it was measured, milliseconds since 1970.
+    """
+
+    metric: str
+    value: float
+    step: int
+    time: int
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One run of the tracker.
+
+    Attributes:
+        name: as people see it.
+        job: the network; empty: it is of all networks together.
+        begin, end: milliseconds since 1970; None: it has not begun, or not ended.
+    """
+
+    name: str
+    job: str
+    status: Status
+    begin: int | None = None
+    end: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    points: tuple[Point, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Something else whenever there is something else to tell: points only become more."""
+        facts = (self.name, self.status, self.begin, self.end, len(self.points), self.points[-1:])
+        content = repr((facts, sorted(self.parameters.items()), sorted(self.tags.items())))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class TrackedEnsemble:
+    """A run of fleet.
+
+    Attributes:
+        identity: the same for every copy of its directory.
+        state: as `fleet status` tells it.
+    """
+
+    identity: str
+    name: str
+    state: str
+    ensemble: TrackedRun
+    networks: tuple[TrackedRun, ...]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield dotted keys and texts of a mapping of plain values; what is null or empty is left out."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        elif value is not None and value != "" and value != []:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+
+
+def unix_milliseconds(event: Event | None) -> int | None:
+    """When an event was written down, milliseconds since 1970; None: it does not say."""
+    return None if event is None or not event.unix else round(1000 * event.unix)
+
+
+_CARD = ".safetensors.json"
+
+
+def exported_models(places: Iterable[Path], run: str) -> dict[str, Path]:
+    """Job -> its exported weights, the latest if there are several.
+
+    Args:
+        places: folders in which files of `fleet export` lie, or such files.
+        run: name of the run from which they are.
+    """
+    found: dict[str, Path] = {}
+    for card in sorted(_cards(places), key=lambda path: path.stat().st_mtime):
+        try:
+            told = read_json(card)
+            if told["run"] == run:
+                found[str(told["job"])] = card.with_suffix("").absolute()
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _cards(places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        cards = place.glob(f"*{_CARD}") if place.is_dir() else [place.with_name(f"{place.name}.json")]
+        yield from (card for card in cards if card.is_file() and card.with_suffix("").is_file())
+
+
+_LOOKS_APART = 4.0  # times what a look takes lie between two, at least: a long journal takes long to read
+
+
+class StoreError(HarvestError):
+    """The tracker's store cannot be read or written now; the same call may succeed later."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """How much was new: runs of the tracker, and values of metrics."""
+
+    runs: int = 0
+    points: int = 0
+
+    def __add__(self, other: Told) -> Told:
+        return Told(self.runs + other.runs, self.points + other.points)
+
+
+class TrackerStore(Protocol):
+    """What is told of a run."""
+
+    def tell(self, run: TrackedEnsemble) -> Told: ...
+
+
+@dataclass(frozen=True)
+class Following:
+    """How a run is followed.
+
+    Attributes:
+        every: seconds between two looks.
+        wait: seconds that the run may need to begin, that its writer may be silent, and that the store may fail.
+        say: is told on what it waits, once each time.
+        clock, sleep: seconds.
+    """
+
+    every: float
+    wait: float
+    say: Callable[[str], object]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+
+    def follow(self, read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble, Told]:
+        """Tell `store` what `read` gives until the run is over; return its last state, and how much was new.
+
+        Raises:
+            HarvestError: the run has not begun, its writer was silent, or the store has failed, for `wait` seconds.
+        """
+        told, since, doubted = Told(), self.clock(), False
+        while True:
+            begin = self.clock()
+            run, new, doubt = _look(read, store)
+            told += new
+            if run is not None and run.state in OVER:
+                return run, told
+            if not doubt:
+                since = self.clock()
+            elif not doubted:
+                self.say(f"{doubt}; waiting {self.wait:g} s at most")
+            doubted = bool(doubt)
+            if doubt and self.clock() - since >= self.wait:
+                raise HarvestError(f"{doubt}; it has been so for {self.wait:g} s")
+            self.sleep(max(self.every, _LOOKS_APART * (self.clock() - begin)))
+
+
+def _look(read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble | None, Told, str]:
+    """What was read and is told now, how much of it was new, and what may pass or be the end."""
+    try:
+        run = read()
+    except HarvestError as error:  # it has not begun
+        return None, Told(), str(error)
+    try:
+        told = store.tell(run)
+    except StoreError as error:
+        return None, Told(), str(error)
+    return run, told, "the run's process says nothing any more" if run.state == "silent" else ""
