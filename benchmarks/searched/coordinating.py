@@ -16,15 +16,13 @@ from benchmarks.searched.played_ranks import PlayedRanks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.opened import Opened, make_ready, open_run
 from fleet.session.options import RunOptions
+from fleet.session.rated import rate_jobs
+from fleet.session.running import Seldom, start
 from fleet.session.search.trials import first_trial
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.rated import rate_jobs
-from fleet.session.stages.ready import make_ready
-from fleet.session.stages.running import start
-from fleet.session.throttle import Seldom
-from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
@@ -111,7 +109,7 @@ def _opened(folder: Path, trials: int, devices: int) -> Iterator[Opened]:
     with redirect_stdout(io.StringIO()):
         ready = make_ready(rank, options)
         with output_to(directory, len(runtime.spec.jobs), spec.search) as output:
-            yield open_run(ready, Wire(ranks, cluster, lambda: None), output)
+            yield open_run(ready, Broadcast(ranks, cluster, lambda: None), output)
 
 
 def _spec(trials: int, width: int) -> EnsembleSpec:

@@ -36,7 +36,7 @@ def change(
 
     Exit codes: 0 it goes by them, or its next start will; 2 bad input; 75 the run has not answered yet.
     """
-    from fleet.session.from_python.attached import attach
+    from fleet.session.from_python import attach
 
     asked = {"trials": trials, "width": width, "epochs": epochs, "hours": hours}
     with mendable():

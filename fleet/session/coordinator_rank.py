@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fleet.coordination.errors import CannotGoOnError, FailedJobsError, TornDataError, storage
 from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
+from fleet.journal import events
 from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import HELD, leave
+from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, LOST, STOPPED
+from fleet.machine.launch.launched import HELD, checking, leave
 from fleet.machine.standard_error import tell
 from fleet.machine.standard_output import python_alone_on_standard_output
+from fleet.models.errors import HarvestError
+from fleet.report.costs import run_costs
+from fleet.report.history import read_history
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.console import rank_console, show_result
+from fleet.session.opened import Opened, OvertakenError, kept, make_ready, open_run
 from fleet.session.options import RunOptions
-from fleet.session.stages.kept_directory import OvertakenError
-from fleet.session.stages.session import Session
-from fleet.session.wire import Wire
+from fleet.session.rated import choose_batches, data_in_use, rate_jobs, readers_fail
+from fleet.session.running import start
 from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS
 from fleet.workers.preprocessor_rank import PreprocessorRank
 from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.watchdog import stuck_ranks
 from preprocess import CorruptLimitError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fleet.models.members import Member, Members
+    from fleet.models.validation_data import HeldOut
+
 
 PULSE_SECONDS = 15.0
 
@@ -34,7 +51,7 @@ def coordinate(rank: Rank, options: RunOptions) -> int:
     mailbox = rank.mailbox(TO_COORDINATOR)
     preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
     code: int = FAILED
-    wire = Wire(mailbox, rank.cluster, lambda: preprocessing.failure)
+    wire = Broadcast(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
         with python_alone_on_standard_output(), _pulse(rank), storage():
             code = Session(rank, options, wire).run()
@@ -110,3 +127,175 @@ def _advice(error: Exception) -> str:
             "so for mended data begin a run in another directory"
         )
     return "mend that and run the same command again; it goes on from the last checkpoints"
+
+
+@dataclass(frozen=True)
+class Session:
+    """One start of a run.
+
+    Args:
+        rank: rank 0.
+        options: the options of the command line.
+        wire: to the other ranks.
+    """
+
+    rank: Rank
+    options: RunOptions
+    wire: Broadcast
+
+    def run(self) -> int:
+        """Check, begin or go on, measure, train, report; returns the exit code."""
+        with checking():
+            ready = make_ready(self.rank, self.options)
+        spec = self.rank.runtime.spec
+        with kept(ready.directory, self.wire), output_to(ready.directory, len(spec.jobs), spec.search) as output:
+            opened = open_run(ready, self.wire, output)
+            try:
+                with readers_fail(opened):
+                    self._train(opened)
+            except Exception:
+                with suppress(OSError):  # what went wrong first is told
+                    opened.save()
+                raise
+            return _end(opened)
+
+    def _train(self, opened: Opened) -> None:
+        """Choose batches, measure, and train what is not trained yet."""
+        opened.books.skipped.check(*data_in_use(opened))
+        opened.walltime.announce()
+        if choose_batches(opened):
+            rated = rate_jobs(opened)
+            if self.options.profile is None:
+                start(rated).train()
+
+
+def _end(opened: Opened) -> int:
+    """Write how it ended, make the report, print the result."""
+    output, ledger = opened.output, opened.books.ledger
+    status = _status(opened)
+    together = voted(opened, output.journal.seconds())
+    seconds = output.journal.seconds()
+    output.journal.write(
+        events.Ended(status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds, ensemble=together)
+    )
+    opened.save(status, **_costs(opened), **({"ensemble": together} if together else {}))
+    output.view.close()
+    if opened.ready.options.profile is None:
+        show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
+        if opened.searching is not None:
+            rank_console().print(opened.searching.told, soft_wrap=True)
+    return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
+
+
+def _costs(opened: Opened) -> dict[str, Any]:
+    """What run.json tells of costs: nothing where devices have no prices."""
+    if not opened.rank.runtime.spec.resources.prices:
+        return {}
+    costs = run_costs(read_history(opened.output.directory.journal))
+    return {} if costs is None else {"costs": costs.to_json()}
+
+
+def _status(opened: Opened) -> str:
+    """How the run stands; one that only measures is done once that is."""
+    ledger, searching, measures = opened.books.ledger, opened.searching, opened.ready.options.profile is not None
+    if searching is not None and not measures and not searching.is_over:
+        return "failed" if searching.is_stuck else "stopped"
+    if not measures or opened.rank.stop.raised:
+        return ledger.status
+    return "failed" if any(job.status == "failed" for job in ledger.jobs.values()) else "done"
+
+
+LEAST_SECONDS, MOST_SECONDS, SHARE = 10.0, 20.0, 0.02
+"""It takes this share of the run's seconds, but no less than the first and no more than the second."""
+_MOST_BYTES = 1 << 31
+_METRIC = "accuracy"
+
+
+class _Late(HarvestError):
+    """It would take too long."""
+
+
+def voted(opened: Opened, seconds: float) -> dict[str, float]:
+    """Return the figures of all done networks together, by a soft vote; empty where there is nothing to tell.
+
+    That needs two or more which measure their accuracy and share their held-out samples. Whatever goes wrong is told in
+    a line: the run has ended, and fails no more.
+
+    Args:
+        seconds: the run took so long so far.
+    """
+    runtime = opened.rank.runtime
+    if not runtime.spec.ensemble or runtime.rehearsal is not None or opened.ready.options.profile is not None:
+        return {}
+    jobs = opened.books.ledger.jobs.values()
+    names = [job.name for job in jobs if job.status == "done" and _METRIC in job.result()["metrics"]]
+    if len(names) < 2 or opened.rank.stop.raised:
+        return {}
+    limit = min(max(LEAST_SECONDS, SHARE * seconds), MOST_SECONDS)
+    try:
+        return _figures(opened, names, _clock(opened, limit))
+    except Exception as error:  # of the user's code, too
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        hint = f"; `fleet predict {opened.output.directory.path}` takes its time" if isinstance(error, _Late) else ""
+        tell(f"how good the networks are together is not told: {why}{hint}")
+        return {}
+
+
+def _clock(opened: Opened, limit: float) -> Callable[[float], None]:
+    """What raises _Late once the share of the work that is done says that all of it takes longer than the limit."""
+    end, begin = time.monotonic() + limit, time.monotonic()
+
+    def check(share: float) -> None:
+        now = time.monotonic()
+        if opened.rank.stop.raised or now > end or (share and (now - begin) / share > limit):
+            raise _Late(f"it would take longer than {limit:.0f} s")
+
+    return check
+
+
+def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -> dict[str, float]:
+    from fleet.models.load import load_members
+    from fleet.models.members import read_members
+    from fleet.models.predictions import BATCH, predict
+    from fleet.models.vote import Vote
+
+    found = read_members(opened.output.directory.path)
+    chosen = [found.of(name) for name in names]
+    samples = _shared(opened, found, chosen)
+    if samples is None:
+        return {}
+    _check_room(chosen)
+    check(0.0)
+    ensemble = load_members(found, chosen, each=lambda: check(0.0))
+    batches = _watched(samples, BATCH, check)
+    verdict = Vote.of_all(predict(ensemble, batches, each=lambda: check(0.0)))
+    check(0.0)
+    return verdict.ensemble()
+
+
+def _shared(opened: Opened, found: Members, chosen: list[Member]) -> HeldOut | None:
+    """The held-out samples of all; None where they share none, or give no classes."""
+    from fleet.models.predictions import check_classes
+    from fleet.models.validation_data import held_out_of
+
+    jobs = [member.job for member in chosen]
+    try:
+        check_classes(jobs)
+        return held_out_of(found.spec, jobs, opened=opened.rank.datasets)
+    except HarvestError:
+        return None
+
+
+def _check_room(chosen: list[Member]) -> None:
+    size = sum(member.checkpoint().stat().st_size for member in chosen)
+    if size > _MOST_BYTES:
+        raise _Late(f"their checkpoints hold {size / 1e9:.1f} GB, too much for rank 0 beside its work")
+
+
+def _watched(samples: HeldOut, size: int, check: Callable[[float], None]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The batches; before each but the first the clock is asked."""
+    done = 0
+    for inputs, targets in samples.batches(size, lambda: check(0.0)):
+        yield inputs, targets
+        done += len(inputs)
+        check(done / len(samples.samples))

@@ -15,11 +15,10 @@ from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.opened import Opened, make_ready, open_run
 from fleet.session.options import RunOptions
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.ready import make_ready
-from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
@@ -122,12 +121,12 @@ def rehearsed(rank: Callable[..., Rank], runtime: Runtimes, alone: ClusterMap) -
     return make
 
 
-def wire_of(me: Rank) -> Wire:
-    return Wire(me.mailbox(TO_COORDINATOR), me.cluster, lambda: None)
+def wire_of(me: Rank) -> Broadcast:
+    return Broadcast(me.mailbox(TO_COORDINATOR), me.cluster, lambda: None)
 
 
 @pytest.fixture
-def wire() -> Callable[[Rank], Wire]:
+def wire() -> Callable[[Rank], Broadcast]:
     return wire_of
 
 

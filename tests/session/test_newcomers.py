@@ -13,9 +13,9 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_TRAINER, AddJob
 from fleet.journal.added_jobs import AddedJobs
 from fleet.session.lanes import RingPlan, ring_plan
-from fleet.session.stages.newcomers import TRAINED, Newcomers
-from fleet.session.stages.opened import Opened
-from fleet.session.stages.rated import rate_jobs
+from fleet.session.opened import Opened
+from fleet.session.rated import rate_jobs
+from fleet.session.running import TRAINED, Newcomers
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank
 from tests.journals import read_lines

@@ -19,14 +19,12 @@ from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
 from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.coordinator_rank import Session
+from fleet.session.opened import Opened, OvertakenError, kept, make_ready, open_run
 from fleet.session.options import RunOptions
-from fleet.session.stages.kept_directory import OvertakenError, kept
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.rated import rate_jobs
-from fleet.session.stages.ready import make_ready
-from fleet.session.stages.session import Session
-from fleet.session.wire import Wire
+from fleet.session.rated import rate_jobs
 from fleet.workers.agreement import BadInput
 from fleet.workers.rank import Rank
 from tests.journals import read_lines
@@ -35,7 +33,7 @@ OPTIONS = RunOptions(Path("spec.yaml"))
 
 Ranks = Callable[..., Rank]
 Opening = Callable[[Rank], AbstractContextManager[Opened]]
-Wires = Callable[[Rank], Wire]
+Wires = Callable[[Rank], Broadcast]
 Leave = Callable[..., None]
 
 

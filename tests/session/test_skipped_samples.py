@@ -8,7 +8,7 @@ import pytest
 
 from fleet.coordination.protocol import SampleSkipped
 from fleet.journal.journal import Journal, read_journal
-from fleet.session.skipped_samples import SkippedBook
+from fleet.session.books import SkippedBook
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
 from tests.journals import read_lines
 

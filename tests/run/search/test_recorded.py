@@ -11,7 +11,7 @@ import pytest
 
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
-from fleet.session.recorded_choices import with_known_rule
+from fleet.session.chosen_workers import with_known_rule
 from fleet.session.search.recorded import recorded
 from fleet.spec import EnsembleSpec, load, results_mapping
 from fleet.workers.agreement import BadInput

@@ -1,28 +1,48 @@
-"""Takes into a run that goes on the jobs that `fleet add` offers."""
+"""The fourth stage of a session: the rings are made, and the policy's allocations are trained."""
 
 from __future__ import annotations
 
 import importlib
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from fleet.coordination.awaited_epochs import AwaitedEpochs
+from fleet.coordination.checkpointed import Standing
+from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.crew import Crew
+from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.protocol import AddJob
+from fleet.coordination.kept_best import settle_best
+from fleet.coordination.kept_epochs import KeptEpochs
+from fleet.coordination.lane_mates import LaneMates
+from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.open_lanes import OpenLanes
+from fleet.coordination.outside import Outside
+from fleet.coordination.protocol import AddJob, MakeRing, ReadEnergy
 from fleet.journal import events
 from fleet.journal.added_jobs import AddedJobs, JobMapping
+from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.work_note import Death, take_deaths
 from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
+from fleet.report.status.snapshot import Snapshots
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import breaks_minimum, breaks_service_level
-from fleet.session.input_checks import minimum_problem, rooms_of, service_problem
-from fleet.session.lanes import RingPlan, largest_batch
-from fleet.session.memory_checks import FittingJobs
-from fleet.session.stages.books import record_of
-from fleet.session.stages.first_words import write_job
-from fleet.session.stages.guessing import guess
-from fleet.session.stages.opened import Opened
+from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
+from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.least_laxity import LeastLaxity
+from fleet.scheduling.policies.what_is_left import WhatIsLeft
+from fleet.session.books import record_of, stands
+from fleet.session.devices import devices_to_plan, prices_of
+from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
+from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_plan
+from fleet.session.opened import Opened, write_job
+from fleet.session.rated import PROFILE_SECONDS, Rated, guess, keep_learnt
+from fleet.session.search.halted import Halted
 from fleet.spec import Job
 from fleet.spec.digest import code_of
 from fleet.spec.directions import direction_problems
@@ -31,6 +51,149 @@ from fleet.spec.subsets import part_problems
 from fleet.spec.trials import has_folds
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime
+from fleet.workers.watchdog import stuck_ranks, waits_for_others
+
+_GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
+
+
+@dataclass(frozen=True)
+class Running(Outside):
+    """A run whose ranks train; it is what its coordinator knows of the run around it.
+
+    Attributes:
+        opened: with its books.
+        executor: carries the policy's allocations out.
+        newcomers: are taken in meanwhile.
+        guessed: jobs that began with guessed rates, which training has told since.
+        wishes: which jobs shall not go on.
+        writing: writes run.json and the rates that were learnt.
+        showing: writes what `fleet status` reads.
+    """
+
+    opened: Opened
+    executor: LiveExecutor
+    newcomers: Newcomers
+    guessed: Collection[str]
+    wishes: Halted
+    writing: Seldom
+    showing: Seldom
+
+    def train(self) -> None:
+        """Drive the policy until the jobs are done, or a stop is asked for."""
+        opened = self.opened
+        self.save()
+        silence = opened.rank.runtime.timeout + _GRACE_SECONDS
+        prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
+        policy: Policy = opened.policy
+        if opened.searching is not None:
+            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
+        following = self.executor if opened.searching is None else None
+        books = opened.books.keeper
+        Coordinator(policy, self.executor, books, self, silence, prices=prices, following=following).run()
+        if opened.searching is not None:
+            opened.searching.settle(self.executor.save_held)
+        samples = self.executor.count_samples()
+        opened.books.keeper.record(events.Samples(read=samples.read, laid=samples.laid, made=samples.made))
+        with suppress(OSError):  # the journal has them, too
+            keep_learnt(opened, self.guessed)
+
+    def stop_requested(self) -> bool:
+        return self.opened.walltime()
+
+    def halted(self) -> Collection[str]:
+        return self.wishes.jobs()
+
+    def take_in(self) -> None:
+        self.newcomers.take_in()
+        if self.opened.searching is not None:
+            self.opened.searching.look(self.newcomers.admit, self.executor.save_held)
+
+    def undecided(self) -> Collection[str]:
+        return self.newcomers.undecided
+
+    def decided(self, job: str, promised: bool, why: str) -> None:
+        self.newcomers.decided(job, promised, why)
+
+    def guess(self, job: str) -> float | None:
+        size = self.opened.ready.sizes.get(job)
+        return None if size is None else guess(self.opened, size)
+
+    def tell_batch(self, job: str) -> None:
+        self.opened.books.batches.tell_of(self.opened.books.ledger.jobs[job])
+
+    def save(self) -> None:
+        with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
+            self.writing()
+        with suppress(OSError):  # whoever asks how the run stands reads all of the journal then
+            self.showing()
+
+    def stands(self, job: str) -> Standing:
+        rank, found = self.opened.rank, stands(self.opened.rank, job)
+        if rank.runtime.keeps_best:
+            settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
+        return found
+
+    def death(self, devices: tuple[int, ...]) -> Death | None:
+        rank, lost = self.opened.rank, self.opened.wire.lost()
+        gone = lost.intersection(rank.cluster.rank_of(device) for device in devices)
+        deaths = take_deaths(rank.directory.at_work, gone)
+        return next((death for death in deaths if death.stack), None)
+
+    def stuck(self) -> str:
+        return "".join(stuck_ranks(self.opened.rank.directory.stacks).values())
+
+    def waits(self, devices: tuple[int, ...]) -> bool:
+        rank = self.opened.rank
+        ranks = {rank.cluster.rank_of(device) for device in devices}
+        stacks = [text for number, text in stuck_ranks(rank.directory.stacks).items() if number in ranks]
+        return bool(stacks) and all(map(waits_for_others, stacks))
+
+
+def start(rated: Rated) -> Running:
+    """Have the rings made on all nodes."""
+    opened = rated.opened
+    rank, wire = opened.rank, opened.wire
+    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
+    wire.check_lanes(ring.lanes)
+    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+    wire.to_trainers(order)
+    wire.to_preprocessors(order)
+    settings = rank.runtime.spec.profile
+    effort = (settings.batches, settings.timed, PROFILE_SECONDS)
+    lent = ring.writers - len(rank.cluster.preprocessors)
+    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
+    ledger = opened.books.ledger
+    awaited = AwaitedEpochs(ledger, opened.searching is not None)
+    book = LaneBook(rank, ring, awaited.first)
+    kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
+    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
+    executor = LiveExecutor(
+        crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
+    )
+    guessed: Collection[str] = rated.guessed if rank.runtime.rehearsal is None else ()
+    directory = opened.output.directory
+    wishes = Halted(StopWishes(directory.path), opened.searching)
+    writing = Seldom(partial(_write, opened, guessed))  # it grows with jobs and rounds
+    showing = Seldom(Snapshots(directory.journal).renew)
+    return Running(opened, executor, Newcomers(opened, ring), guessed, wishes, writing, showing)
+
+
+def _write(opened: Opened, guessed: Collection[str]) -> None:
+    opened.save()
+    keep_learnt(opened, guessed)
+
+
+def _energy(opened: Opened, crew: Crew) -> EnergyShares:
+    """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
+    rank, cluster = opened.rank, opened.rank.cluster
+    wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None
+    readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
+
+    def ask(ranks: Iterable[int]) -> None:
+        crew.tell_keepers(ranks, ReadEnergy())
+
+    return EnergyShares(readers, ask, opened.books.keeper)
+
 
 SECONDS_BETWEEN_LOOKS = 1.0
 TRAINED = 2
@@ -220,3 +383,26 @@ class Newcomers:
 
 def _why(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+PART = 0.002
+
+
+@dataclass
+class Seldom:
+    """Calls `action` unless its last call was so short a time ago that calls would take more than `part` of the time.
+
+    A caller that needs the last of the calls makes it directly.
+    """
+
+    action: Callable[[], None]
+    part: float = PART
+    clock: Callable[[], float] = time.monotonic
+    _next: float = field(default=-math.inf, init=False)
+
+    def __call__(self) -> None:
+        begin = self.clock()
+        if begin >= self._next:
+            self.action()
+            end = self.clock()
+            self._next = end + (end - begin) / self.part

@@ -16,7 +16,7 @@ _LEAST_TAGS = 32767  # what every MPI has (MPI 4.1, 9.1.2)
 _TAGS_A_CHANNEL = 3  # of a lane's samples from one preprocessor: inputs, targets, and that there are enough
 
 
-class Wire:
+class Broadcast:
     """What the coordinator says to all ranks of a role.
 
     Args:
