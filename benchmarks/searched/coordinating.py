@@ -18,7 +18,7 @@ from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
-from fleet.session.opened import Opened, make_ready, open_run
+from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.session.rated import rate_jobs
 from fleet.session.running import Seldom, start
@@ -79,11 +79,11 @@ def measure(repetitions: int) -> dict[str, Any]:
 def coordinated(trials: int, devices: int) -> Coordinated:
     """Coordinate a search of so many trials on so many devices."""
     with tempfile.TemporaryDirectory(prefix="coordinating-") as name, _opened(Path(name), trials, devices) as opened:
-        ranks = opened.wire.mailbox
+        ranks = opened.broadcast.mailbox
         assert isinstance(ranks, PlayedRanks)
         seldom = Seldom(lambda: None)  # what is written so takes its part of a run's time, however long that is
         begin = thread_time()
-        replace(start(rate_jobs(opened)), writing=seldom, showing=seldom).train()
+        replace(start(opened, rate_jobs(opened)), writing=seldom, showing=seldom).train()
         cpu = thread_time() - begin - ranks.played
         assert opened.searching is not None and opened.searching.is_over
         jobs = opened.books.ledger.jobs
@@ -93,7 +93,7 @@ def coordinated(trials: int, devices: int) -> Coordinated:
 
 
 @contextmanager
-def _opened(folder: Path, trials: int, devices: int) -> Iterator[Opened]:
+def _opened(folder: Path, trials: int, devices: int) -> Iterator[SessionContext]:
     """A run that is about to begin, whose ranks are played."""
     from mpi4py import MPI
 

@@ -90,9 +90,9 @@ def output_to(directory: RunDirectory, jobs: int, search: SearchSpec | None = No
         yield Output(directory, journal, view)
 
 
-def open_books(rank: Rank, wire: Broadcast, output: Output, policy: Policy) -> Books:
+def open_books(rank: Rank, broadcast: Broadcast, output: Output, policy: Policy) -> Books:
     """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
-    batches = Batches(rank, wire.to_trainers, chooses_batches(policy))
+    batches = Batches(rank, broadcast.to_trainers, chooses_batches(policy))
     clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
@@ -109,8 +109,8 @@ def open_books(rank: Rank, wire: Broadcast, output: Output, policy: Policy) -> B
     limits = {name: data.corrupt_limit for name, data in spec.data.items() if name in rank.runtime.facts}
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
-        wire.to_preprocessors(order)
-        wire.to_trainers(order)
+        broadcast.to_preprocessors(order)
+        broadcast.to_trainers(order)
     return Books(keeper, skipped, batches, clock, found, longer)
 
 

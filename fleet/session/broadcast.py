@@ -1,4 +1,4 @@
-"""Rank 0's wire to the other ranks: orders go out, and what ends the waiting for their words is known here."""
+"""Rank 0's orders to the other ranks, and what ends its waiting for their answers."""
 
 from __future__ import annotations
 

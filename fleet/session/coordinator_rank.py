@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from fleet.report.history import read_history
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console, show_result
-from fleet.session.opened import Opened, OvertakenError, kept, make_ready, open_run
+from fleet.session.opened import OvertakenError, SessionContext, kept, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.session.rated import choose_batches, data_in_use, rate_jobs, readers_fail
 from fleet.session.running import start
@@ -51,10 +50,10 @@ def coordinate(rank: Rank, options: RunOptions) -> int:
     mailbox = rank.mailbox(TO_COORDINATOR)
     preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
     code: int = FAILED
-    wire = Broadcast(mailbox, rank.cluster, lambda: preprocessing.failure)
+    broadcast = Broadcast(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
         with python_alone_on_standard_output(), _pulse(rank), storage():
-            code = Session(rank, options, wire).run()
+            code = run_session(rank, options, broadcast)
     except DirectoryHeldError as error:
         tell(str(error))
         leave(HELD, 1)
@@ -63,7 +62,7 @@ def coordinate(rank: Rank, options: RunOptions) -> int:
         tell(str(error))
         code = BAD_INPUT
     except (CannotGoOnError, CorruptLimitError) as error:
-        mark_gone(rank.directory.at_work, wire.lost())  # the next start knows what they worked at
+        mark_gone(rank.directory.at_work, broadcast.lost())  # the next start knows what they worked at
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
         for text in (f"{error}\n", *_who_is_stuck(rank), f"{_advice(error)}\n"):
             tell(text, end="")
@@ -129,78 +128,65 @@ def _advice(error: Exception) -> str:
     return "mend that and run the same command again; it goes on from the last checkpoints"
 
 
-@dataclass(frozen=True)
-class Session:
-    """One start of a run.
-
-    Args:
-        rank: rank 0.
-        options: the options of the command line.
-        wire: to the other ranks.
-    """
-
-    rank: Rank
-    options: RunOptions
-    wire: Broadcast
-
-    def run(self) -> int:
-        """Check, begin or go on, measure, train, report; returns the exit code."""
-        with checking():
-            ready = make_ready(self.rank, self.options)
-        spec = self.rank.runtime.spec
-        with kept(ready.directory, self.wire), output_to(ready.directory, len(spec.jobs), spec.search) as output:
-            opened = open_run(ready, self.wire, output)
-            try:
-                with readers_fail(opened):
-                    self._train(opened)
-            except Exception:
-                with suppress(OSError):  # what went wrong first is told
-                    opened.save()
-                raise
-            return _end(opened)
-
-    def _train(self, opened: Opened) -> None:
-        """Choose batches, measure, and train what is not trained yet."""
-        opened.books.skipped.check(*data_in_use(opened))
-        opened.walltime.announce()
-        if choose_batches(opened):
-            rated = rate_jobs(opened)
-            if self.options.profile is None:
-                start(rated).train()
+def run_session(rank: Rank, options: RunOptions, broadcast: Broadcast) -> int:
+    """Make one start of a run on rank 0: check, begin or go on, measure, train, report; returns the exit code."""
+    with checking():
+        ready = make_ready(rank, options)
+    spec = rank.runtime.spec
+    with kept(ready.directory, broadcast), output_to(ready.directory, len(spec.jobs), spec.search) as output:
+        session = open_run(ready, broadcast, output)
+        try:
+            with readers_fail(session):
+                _train(session)
+        except Exception:
+            with suppress(OSError):  # what went wrong first is told
+                session.save()
+            raise
+        return _end(session)
 
 
-def _end(opened: Opened) -> int:
+def _train(session: SessionContext) -> None:
+    """Choose batches, measure, and train what is not trained yet."""
+    session.books.skipped.check(*data_in_use(session))
+    session.walltime.announce()
+    if choose_batches(session):
+        guessed = rate_jobs(session)
+        if session.options.profile is None:
+            start(session, guessed).train()
+
+
+def _end(session: SessionContext) -> int:
     """Write how it ended, make the report, print the result."""
-    output, ledger = opened.output, opened.books.ledger
-    status = _status(opened)
-    together = voted(opened, output.journal.seconds())
+    output, ledger = session.output, session.books.ledger
+    status = _status(session)
+    together = voted(session, output.journal.seconds())
     seconds = output.journal.seconds()
     output.journal.write(
         events.Ended(status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds, ensemble=together)
     )
-    opened.save(status, **_costs(opened), **({"ensemble": together} if together else {}))
+    session.save(status, **_costs(session), **({"ensemble": together} if together else {}))
     output.view.close()
-    if opened.ready.options.profile is None:
-        show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
-        if opened.searching is not None:
-            rank_console().print(opened.searching.told, soft_wrap=True)
+    if session.options.profile is None:
+        show_result(output.directory.path, sum(session.books.skipped.counts.values()))
+        if session.searching is not None:
+            rank_console().print(session.searching.told, soft_wrap=True)
     return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
 
 
-def _costs(opened: Opened) -> dict[str, Any]:
+def _costs(session: SessionContext) -> dict[str, Any]:
     """What run.json tells of costs: nothing where devices have no prices."""
-    if not opened.rank.runtime.spec.resources.prices:
+    if not session.rank.runtime.spec.resources.prices:
         return {}
-    costs = run_costs(read_history(opened.output.directory.journal))
+    costs = run_costs(read_history(session.output.directory.journal))
     return {} if costs is None else {"costs": costs.to_json()}
 
 
-def _status(opened: Opened) -> str:
+def _status(session: SessionContext) -> str:
     """How the run stands; one that only measures is done once that is."""
-    ledger, searching, measures = opened.books.ledger, opened.searching, opened.ready.options.profile is not None
+    ledger, searching, measures = session.books.ledger, session.searching, session.options.profile is not None
     if searching is not None and not measures and not searching.is_over:
         return "failed" if searching.is_stuck else "stopped"
-    if not measures or opened.rank.stop.raised:
+    if not measures or session.rank.stop.raised:
         return ledger.status
     return "failed" if any(job.status == "failed" for job in ledger.jobs.values()) else "done"
 
@@ -215,7 +201,7 @@ class _Late(HarvestError):
     """It would take too long."""
 
 
-def voted(opened: Opened, seconds: float) -> dict[str, float]:
+def voted(session: SessionContext, seconds: float) -> dict[str, float]:
     """Return the figures of all done networks together, by a soft vote; empty where there is nothing to tell.
 
     That needs two or more which measure their accuracy and share their held-out samples. Whatever goes wrong is told in
@@ -224,44 +210,44 @@ def voted(opened: Opened, seconds: float) -> dict[str, float]:
     Args:
         seconds: the run took so long so far.
     """
-    runtime = opened.rank.runtime
-    if not runtime.spec.ensemble or runtime.rehearsal is not None or opened.ready.options.profile is not None:
+    runtime = session.rank.runtime
+    if not runtime.spec.ensemble or runtime.rehearsal is not None or session.options.profile is not None:
         return {}
-    jobs = opened.books.ledger.jobs.values()
+    jobs = session.books.ledger.jobs.values()
     names = [job.name for job in jobs if job.status == "done" and _METRIC in job.result()["metrics"]]
-    if len(names) < 2 or opened.rank.stop.raised:
+    if len(names) < 2 or session.rank.stop.raised:
         return {}
     limit = min(max(LEAST_SECONDS, SHARE * seconds), MOST_SECONDS)
     try:
-        return _figures(opened, names, _clock(opened, limit))
+        return _figures(session, names, _clock(session, limit))
     except Exception as error:  # of the user's code, too
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        hint = f"; `fleet predict {opened.output.directory.path}` takes its time" if isinstance(error, _Late) else ""
+        hint = f"; `fleet predict {session.output.directory.path}` takes its time" if isinstance(error, _Late) else ""
         tell(f"how good the networks are together is not told: {why}{hint}")
         return {}
 
 
-def _clock(opened: Opened, limit: float) -> Callable[[float], None]:
+def _clock(session: SessionContext, limit: float) -> Callable[[float], None]:
     """What raises _Late once the share of the work that is done says that all of it takes longer than the limit."""
     end, begin = time.monotonic() + limit, time.monotonic()
 
     def check(share: float) -> None:
         now = time.monotonic()
-        if opened.rank.stop.raised or now > end or (share and (now - begin) / share > limit):
+        if session.rank.stop.raised or now > end or (share and (now - begin) / share > limit):
             raise _Late(f"it would take longer than {limit:.0f} s")
 
     return check
 
 
-def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -> dict[str, float]:
+def _figures(session: SessionContext, names: list[str], check: Callable[[float], None]) -> dict[str, float]:
     from fleet.models.load import load_members
     from fleet.models.members import read_members
     from fleet.models.predictions import BATCH, predict
     from fleet.models.vote import Vote
 
-    found = read_members(opened.output.directory.path)
+    found = read_members(session.output.directory.path)
     chosen = [found.of(name) for name in names]
-    samples = _shared(opened, found, chosen)
+    samples = _shared(session, found, chosen)
     if samples is None:
         return {}
     _check_room(chosen)
@@ -273,7 +259,7 @@ def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -
     return verdict.ensemble()
 
 
-def _shared(opened: Opened, found: Members, chosen: list[Member]) -> HeldOut | None:
+def _shared(session: SessionContext, found: Members, chosen: list[Member]) -> HeldOut | None:
     """The held-out samples of all; None where they share none, or give no classes."""
     from fleet.models.predictions import check_classes
     from fleet.models.validation_data import held_out_of
@@ -281,7 +267,7 @@ def _shared(opened: Opened, found: Members, chosen: list[Member]) -> HeldOut | N
     jobs = [member.job for member in chosen]
     try:
         check_classes(jobs)
-        return held_out_of(found.spec, jobs, opened=opened.rank.datasets)
+        return held_out_of(found.spec, jobs, opened=session.rank.datasets)
     except HarvestError:
         return None
 

@@ -1,4 +1,4 @@
-"""The second stage of a session: its books and its journal are open."""
+"""A session from its checked input to its open books: the first lines that it writes, and when it must stop."""
 
 from __future__ import annotations
 
@@ -62,93 +62,8 @@ from trainers.state.best_checkpoint import best_file
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A run that has begun, or gone on.
-
-    Attributes:
-        ready: what was checked.
-        wire: to the other ranks.
-        output: what is written as the run goes.
-        policy: the spec's.
-        books: what is kept account of.
-        walltime: says when the run must stop.
-        searching: the search for which its trials train; None: the run has none.
-    """
-
-    ready: Ready
-    wire: Broadcast
-    output: Output
-    policy: Policy
-    books: Books
-    walltime: Walltime
-    searching: Searching | None = None
-
-    @property
-    def rank(self) -> Rank:
-        return self.ready.rank
-
-    def save(self, status: str = "stopped", **more: Any) -> None:
-        """Write run.json as it were if the run ended now, with this status; more: of its keys."""
-        self.output.directory.write_run_json({**self._run_json(status), **more})
-
-    def write_ensemble(self) -> None:
-        """Write down what jobs that are added have to fit."""
-        spec, facts = self.rank.runtime.own_spec, self.rank.runtime.facts
-        lengths = {key: (one.samples, one.held_out or None) for key, one in facts.items()}
-        EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
-
-    def _run_json(self, status: str) -> dict[str, Any]:
-        spec = self.rank.runtime.spec
-        more = {
-            "name": spec.name,
-            "rehearsal": self.rank.runtime.rehearsal is not None,
-            "samples": self.books.ledger.samples.to_json(),
-            "skipped_samples": self.books.skipped.counts,
-            "reduce": self.ready.options.reduce,
-        }
-        if self.searching is not None:
-            more["search"], more["unused_epochs"] = self.searching.to_json(), self.searching.unused
-        if self.books.ledger.energy:
-            more["energy"] = self.books.ledger.energy.to_json()
-        seconds = self.output.journal.seconds()
-        summary = run_summary(self.books.ledger, status, spec.policy.name, seconds, **more)
-        for name in self.searching.stopped if self.searching is not None else ():
-            told = summary["jobs"][name]
-            told["status"] = "stopped" if told["status"] == "paused" else told["status"]
-        for job, best in self.books.ledger.bests.items():
-            if best is not None:
-                path = best_file(self.output.directory.checkpoints(job), best.epoch)
-                summary["jobs"][job]["best"] = {**asdict(best), "path": str(path)}
-        return summary
-
-
-def open_run(ready: Ready, wire: Broadcast, output: Output) -> Opened:
-    """Open the books, and write down what the run is and where it stands."""
-    rank = ready.rank
-    spec = rank.runtime.spec
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
-    books = open_books(rank, wire, output, chosen)
-    measures = ready.options.profile is not None
-    searching = None if measures else searching_of(rank, books.keeper)  # before anything is written
-    if searching is not None:
-        books = replace(books, found={**books.found, **searching.mend_copies()})
-    write_first_words(ready, chosen, books)
-    write_deaths(output.directory, books.keeper)
-    wishes = StopWishes(output.directory.path)
-    if searching is not None:
-        searching.begin()
-    heed(Halted(wishes, searching), books.keeper)
-    walltime = Walltime(
-        rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
-    )
-    opened = Opened(ready, wire, output, chosen, books, walltime, searching)
-    opened.write_ensemble()
-    return opened
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A run that may begin, or go on.
+class CheckedRun:
+    """A run whose input is checked and whose directory is its own: it may begin, or go on.
 
     Attributes:
         rank: this one.
@@ -169,7 +84,7 @@ class Ready:
     trials: BatchTrials
 
 
-def make_ready(rank: Rank, options: RunOptions) -> Ready:
+def make_ready(rank: Rank, options: RunOptions) -> CheckedRun:
     """Check all that can be wrong before the journal is touched.
 
     Raises:
@@ -197,7 +112,7 @@ def make_ready(rank: Rank, options: RunOptions) -> Ready:
     }
     for each in known.values():
         each.of_all()
-    return Ready(rank, options, directory, sizes, known, prints, trials)
+    return CheckedRun(rank, options, directory, sizes, known, prints, trials)
 
 
 def _see_all_jobs(rank: Rank) -> None:
@@ -206,6 +121,93 @@ def _see_all_jobs(rank: Rank) -> None:
     new = [job["name"] for job in AddedJobs(rank.directory.path).taken() if job["name"] not in known]
     if new:
         raise OvertakenError(f"{', '.join(new)}: taken in by the run while this start waited for it")
+
+
+@dataclass(frozen=True)
+class SessionContext(CheckedRun):
+    """A run that has begun or gone on: what the stages of a session share.
+
+    Attributes:
+        broadcast: sends orders to the other ranks.
+        output: what is written as the run goes.
+        policy: the spec's.
+        books: the run's account.
+        walltime: says when the run must stop.
+        searching: the search for which its trials train; None: the run has none.
+    """
+
+    broadcast: Broadcast
+    output: Output
+    policy: Policy
+    books: Books
+    walltime: Walltime
+    searching: Searching | None = None
+
+    def save(self, status: str = "stopped", **more: Any) -> None:
+        """Write run.json as it were if the run ended now, with this status; more: of its keys."""
+        self.output.directory.write_run_json({**self._run_json(status), **more})
+
+    def write_ensemble(self) -> None:
+        """Write down what jobs that are added have to fit."""
+        spec, facts = self.rank.runtime.own_spec, self.rank.runtime.facts
+        lengths = {key: (one.samples, one.held_out or None) for key, one in facts.items()}
+        EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
+
+    def _run_json(self, status: str) -> dict[str, Any]:
+        spec = self.rank.runtime.spec
+        more = {
+            "name": spec.name,
+            "rehearsal": self.rank.runtime.rehearsal is not None,
+            "samples": self.books.ledger.samples.to_json(),
+            "skipped_samples": self.books.skipped.counts,
+            "reduce": self.options.reduce,
+        }
+        if self.searching is not None:
+            more["search"], more["unused_epochs"] = self.searching.to_json(), self.searching.unused
+        if self.books.ledger.energy:
+            more["energy"] = self.books.ledger.energy.to_json()
+        seconds = self.output.journal.seconds()
+        summary = run_summary(self.books.ledger, status, spec.policy.name, seconds, **more)
+        for name in self.searching.stopped if self.searching is not None else ():
+            told = summary["jobs"][name]
+            told["status"] = "stopped" if told["status"] == "paused" else told["status"]
+        for job, best in self.books.ledger.bests.items():
+            if best is not None:
+                path = best_file(self.output.directory.checkpoints(job), best.epoch)
+                summary["jobs"][job]["best"] = {**asdict(best), "path": str(path)}
+        return summary
+
+
+def open_run(ready: CheckedRun, broadcast: Broadcast, output: Output) -> SessionContext:
+    """Open the books, and write down what the run is and where it stands."""
+    rank = ready.rank
+    spec = rank.runtime.spec
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    books = open_books(rank, broadcast, output, chosen)
+    measures = ready.options.profile is not None
+    searching = None if measures else searching_of(rank, books.keeper)  # before anything is written
+    if searching is not None:
+        books = replace(books, found={**books.found, **searching.mend_copies()})
+    write_first_words(ready, chosen, books)
+    write_deaths(output.directory, books.keeper)
+    wishes = StopWishes(output.directory.path)
+    if searching is not None:
+        searching.begin()
+    heed(Halted(wishes, searching), books.keeper)
+    walltime = Walltime(
+        rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
+    )
+    session = SessionContext(
+        **vars(ready),
+        broadcast=broadcast,
+        output=output,
+        policy=chosen,
+        books=books,
+        walltime=walltime,
+        searching=searching,
+    )
+    session.write_ensemble()
+    return session
 
 
 _END_SECONDS = 10.0
@@ -218,8 +220,8 @@ class OvertakenError(CannotGoOnError):
 
 
 @contextmanager
-def kept(directory: RunDirectory, wire: Broadcast, beat: float = BEAT_SECONDS) -> Iterator[None]:
-    """Renew the directory's lock every `beat` seconds; where another run has taken it, the wire's waiting fails."""
+def kept(directory: RunDirectory, broadcast: Broadcast, beat: float = BEAT_SECONDS) -> Iterator[None]:
+    """Renew the directory's lock every `beat` seconds; where another run has taken it, the broadcast's waits fail."""
     over = threading.Event()
 
     def renew() -> None:
@@ -231,7 +233,7 @@ def kept(directory: RunDirectory, wire: Broadcast, beat: float = BEAT_SECONDS) -
                 raise OvertakenError(str(error)) from error
 
     thread = GuardedThread(renew, "lock")
-    wire.also_fails(lambda: thread.failure)
+    broadcast.also_fails(lambda: thread.failure)
     try:
         yield
     finally:
@@ -239,7 +241,7 @@ def kept(directory: RunDirectory, wire: Broadcast, beat: float = BEAT_SECONDS) -
         thread.join(_END_SECONDS)
 
 
-def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
+def write_first_words(ready: CheckedRun, policy: Policy, books: Books) -> None:
     """Write what the run is, on which machine, and what its checkpoints say that the journal does not."""
     rank, journal = ready.rank, books.keeper.journal
     _write_session(ready, policy, books.ledger.sessions, journal)
@@ -310,7 +312,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
     )
 
 
-def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) -> None:
+def _write_session(ready: CheckedRun, policy: Policy, number: int, journal: Journal) -> None:
     rank, spec, rehearsal = ready.rank, ready.rank.runtime.spec, ready.rank.runtime.rehearsal
     versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
     journal.write(
@@ -354,7 +356,7 @@ def _write_found(books: Books) -> None:
             books.keeper.journal.write(events.Warned(text=text, job=name))
 
 
-def _warnings(ready: Ready) -> Iterator[str]:
+def _warnings(ready: CheckedRun) -> Iterator[str]:
     """What a person should know of how the run was started."""
     rank = ready.rank
     yield from rank.warnings

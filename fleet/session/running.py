@@ -1,4 +1,4 @@
-"""The fourth stage of a session: the rings are made, and the policy's allocations are trained."""
+"""The part of a session in which networks train: rings, the coordinator's hooks, and jobs that are added meanwhile."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from fleet.session.books import record_of, stands
 from fleet.session.devices import devices_to_plan, prices_of
 from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
 from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_plan
-from fleet.session.opened import Opened, write_job
-from fleet.session.rated import PROFILE_SECONDS, Rated, guess, keep_learnt
+from fleet.session.opened import SessionContext, write_job
+from fleet.session.rated import PROFILE_SECONDS, guess, keep_learnt
 from fleet.session.search.halted import Halted
 from fleet.spec import Job
 from fleet.spec.digest import code_of
@@ -61,7 +61,7 @@ class Running(Outside):
     """A run whose ranks train; it is what its coordinator knows of the run around it.
 
     Attributes:
-        opened: with its books.
+        session: with its books.
         executor: carries the policy's allocations out.
         newcomers: are taken in meanwhile.
         guessed: jobs that began with guessed rates, which training has told since.
@@ -70,7 +70,7 @@ class Running(Outside):
         showing: writes what `fleet status` reads.
     """
 
-    opened: Opened
+    session: SessionContext
     executor: LiveExecutor
     newcomers: Newcomers
     guessed: Collection[str]
@@ -80,33 +80,33 @@ class Running(Outside):
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
-        opened = self.opened
+        session = self.session
         self.save()
-        silence = opened.rank.runtime.timeout + _GRACE_SECONDS
-        prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
-        policy: Policy = opened.policy
-        if opened.searching is not None:
-            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
-        following = self.executor if opened.searching is None else None
-        books = opened.books.keeper
+        silence = session.rank.runtime.timeout + _GRACE_SECONDS
+        prices = prices_of(session.rank.runtime.spec, session.rank.cluster)
+        policy: Policy = session.policy
+        if session.searching is not None:
+            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(session.rank.cluster))))
+        following = self.executor if session.searching is None else None
+        books = session.books.keeper
         Coordinator(policy, self.executor, books, self, silence, prices=prices, following=following).run()
-        if opened.searching is not None:
-            opened.searching.settle(self.executor.save_held)
+        if session.searching is not None:
+            session.searching.settle(self.executor.save_held)
         samples = self.executor.count_samples()
-        opened.books.keeper.record(events.Samples(read=samples.read, laid=samples.laid, made=samples.made))
+        session.books.keeper.record(events.Samples(read=samples.read, laid=samples.laid, made=samples.made))
         with suppress(OSError):  # the journal has them, too
-            keep_learnt(opened, self.guessed)
+            keep_learnt(session, self.guessed)
 
     def stop_requested(self) -> bool:
-        return self.opened.walltime()
+        return self.session.walltime()
 
     def halted(self) -> Collection[str]:
         return self.wishes.jobs()
 
     def take_in(self) -> None:
         self.newcomers.take_in()
-        if self.opened.searching is not None:
-            self.opened.searching.look(self.newcomers.admit, self.executor.save_held)
+        if self.session.searching is not None:
+            self.session.searching.look(self.newcomers.admit, self.executor.save_held)
 
     def undecided(self) -> Collection[str]:
         return self.newcomers.undecided
@@ -115,11 +115,11 @@ class Running(Outside):
         self.newcomers.decided(job, promised, why)
 
     def guess(self, job: str) -> float | None:
-        size = self.opened.ready.sizes.get(job)
-        return None if size is None else guess(self.opened, size)
+        size = self.session.sizes.get(job)
+        return None if size is None else guess(self.session, size)
 
     def tell_batch(self, job: str) -> None:
-        self.opened.books.batches.tell_of(self.opened.books.ledger.jobs[job])
+        self.session.books.batches.tell_of(self.session.books.ledger.jobs[job])
 
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
@@ -128,71 +128,74 @@ class Running(Outside):
             self.showing()
 
     def stands(self, job: str) -> Standing:
-        rank, found = self.opened.rank, stands(self.opened.rank, job)
+        rank, found = self.session.rank, stands(self.session.rank, job)
         if rank.runtime.keeps_best:
-            settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
+            settle_best(self.session.books.keeper, rank.directory.checkpoints(job), job, found)
         return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:
-        rank, lost = self.opened.rank, self.opened.wire.lost()
+        rank, lost = self.session.rank, self.session.broadcast.lost()
         gone = lost.intersection(rank.cluster.rank_of(device) for device in devices)
         deaths = take_deaths(rank.directory.at_work, gone)
         return next((death for death in deaths if death.stack), None)
 
     def stuck(self) -> str:
-        return "".join(stuck_ranks(self.opened.rank.directory.stacks).values())
+        return "".join(stuck_ranks(self.session.rank.directory.stacks).values())
 
     def waits(self, devices: tuple[int, ...]) -> bool:
-        rank = self.opened.rank
+        rank = self.session.rank
         ranks = {rank.cluster.rank_of(device) for device in devices}
         stacks = [text for number, text in stuck_ranks(rank.directory.stacks).items() if number in ranks]
         return bool(stacks) and all(map(waits_for_others, stacks))
 
 
-def start(rated: Rated) -> Running:
-    """Have the rings made on all nodes."""
-    opened = rated.opened
-    rank, wire = opened.rank, opened.wire
+def start(session: SessionContext, guessed: Collection[str]) -> Running:
+    """Have the rings made on all nodes.
+
+    Args:
+        guessed: jobs that begin with guessed rates.
+    """
+    rank, broadcast = session.rank, session.broadcast
     ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
-    wire.check_lanes(ring.lanes)
+    broadcast.check_lanes(ring.lanes)
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
-    wire.to_trainers(order)
-    wire.to_preprocessors(order)
+    broadcast.to_trainers(order)
+    broadcast.to_preprocessors(order)
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     lent = ring.writers - len(rank.cluster.preprocessors)
-    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost, lent)
-    ledger = opened.books.ledger
-    awaited = AwaitedEpochs(ledger, opened.searching is not None)
+    crew = Crew(broadcast.mailbox, rank.cluster, broadcast.failure, broadcast.lost, lent)
+    ledger = session.books.ledger
+    awaited = AwaitedEpochs(ledger, session.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
-    kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
+    kept = KeptEpochs(crew, awaited) if session.searching is None else None  # any trial may yet come to any epoch
     lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
     executor = LiveExecutor(
-        crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
+        crew, lanes, broadcast.next_tag, rank.stop, session.books.skipped.take, effort, _energy(session, crew)
     )
-    guessed: Collection[str] = rated.guessed if rank.runtime.rehearsal is None else ()
-    directory = opened.output.directory
-    wishes = Halted(StopWishes(directory.path), opened.searching)
-    writing = Seldom(partial(_write, opened, guessed))  # it grows with jobs and rounds
+    guessed = guessed if rank.runtime.rehearsal is None else ()
+    directory = session.output.directory
+    wishes = Halted(StopWishes(directory.path), session.searching)
+    writing = Seldom(partial(_write, session, guessed))  # it grows with jobs and rounds
     showing = Seldom(Snapshots(directory.journal).renew)
-    return Running(opened, executor, Newcomers(opened, ring), guessed, wishes, writing, showing)
+    return Running(session, executor, Newcomers(session, ring), guessed, wishes, writing, showing)
 
 
-def _write(opened: Opened, guessed: Collection[str]) -> None:
-    opened.save()
-    keep_learnt(opened, guessed)
+def _write(session: SessionContext, guessed: Collection[str]) -> None:
+    session.save()
+    keep_learnt(session, guessed)
 
 
-def _energy(opened: Opened, crew: Crew) -> EnergyShares:
+def _energy(session: SessionContext, crew: Crew) -> EnergyShares:
     """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
-    rank, cluster = opened.rank, opened.rank.cluster
+    rank, cluster = session.rank, session.rank.cluster
     wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None
     readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
 
     def ask(ranks: Iterable[int]) -> None:
         crew.tell_keepers(ranks, ReadEnergy())
 
-    return EnergyShares(readers, ask, opened.books.keeper)
+    return EnergyShares(readers, ask, session.books.keeper)
 
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -216,19 +219,19 @@ class Newcomers:
     """Rank 0's part in `fleet add`.
 
     Args:
-        opened: the run, whose books and ranks learn of them.
+        session: the run, whose books and ranks learn of them.
         ring: the plan of every node's; what it cannot carry is refused.
     """
 
-    def __init__(self, opened: Opened, ring: RingPlan) -> None:
-        self._opened, self._ring = opened, ring
-        self._rank, self._sizes = opened.rank, opened.ready.sizes
-        self._ledger, self._journal = opened.books.ledger, opened.output.journal
-        self._offers = AddedJobs(opened.output.directory.path)
+    def __init__(self, session: SessionContext, ring: RingPlan) -> None:
+        self._session, self._ring = session, ring
+        self._rank, self._sizes = session.rank, session.sizes
+        self._ledger, self._journal = session.books.ledger, session.output.journal
+        self._offers = AddedJobs(session.output.directory.path)
         spec = self._rank.runtime.spec
         workers = {job.name: job.virtual_workers for job in spec.jobs}
         self._fitting = FittingJobs(rooms_of(spec, self._rank.cluster), self._sizes, workers)
-        self._looked, self._named = -float("inf"), set(opened.ready.prints.named)
+        self._looked, self._named = -float("inf"), set(session.prints.named)
         self.undecided = {name for name in self._offers.undecided() if name in self._ledger.jobs}
 
     def decided(self, job: str, promised: bool, why: str) -> None:
@@ -283,15 +286,15 @@ class Newcomers:
         job = offered.model_copy(update={"arrival": self._journal.seconds() + offered.arrival})
         runtime = self._rank.runtime.with_job(job)
         size = self._check(runtime, job)
-        books = self._opened.books
+        books = self._session.books
         record = record_of(job, runtime, self._rank.cluster, books.batches, books.clock)
-        known = {kind: rates for kind, each in self._opened.ready.known.items() if (rates := each.of(runtime, name))}
+        known = {kind: rates for kind, each in self._session.known.items() if (rates := each.of(runtime, name))}
         alike = {} if job.deadline is None or known else self._alike(runtime, name)
         if alike:
             return _Newcomer(job, runtime, size, record, alike, "alike")
         if job.deadline is not None and not known and runtime.rehearsal is None:
             return _Newcomer(job, runtime, size, record, {}, "profile")  # nothing is promised by a guess
-        guessed = {next(iter(self._opened.ready.known)): {1: guess(self._opened, size)}}
+        guessed = {next(iter(self._session.known)): {1: guess(self._session, size)}}
         curves = {kind: self._curve(job, kind, rates) for kind, rates in (known or guessed).items()}
         return _Newcomer(job, runtime, size, record, self._ledger.completed(curves), "file" if known else "guessed")
 
@@ -314,12 +317,12 @@ class Newcomers:
         self._rank.runtime = new.runtime
         self._sizes[job.name] = new.size
         self._fitting.joined(job.name, new.size, job.virtual_workers)
-        self._opened.wire.to_trainers(AddJob(mapping))
-        self._opened.books.keeper.note(self._ledger.added, new.record)
+        self._session.broadcast.to_trainers(AddJob(mapping))
+        self._session.books.keeper.note(self._ledger.added, new.record)
         self._note_code(new)
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, self._rank.cluster)
         if new.curves:
-            self._opened.books.keeper.record_rates(job.name, new.curves, new.source)
+            self._session.books.keeper.record_rates(job.name, new.curves, new.source)
         if job.deadline is not None:
             self.undecided.add(job.name)
 
@@ -338,7 +341,7 @@ class Newcomers:
         self._check_part(runtime, job, key)
         for problem in direction_problems(runtime.spec, (), job) if runtime.rehearsal is None else ():
             raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
-        for problem in self._opened.ready.trials.newcomer_problems(runtime, job):
+        for problem in self._session.trials.newcomer_problems(runtime, job):
             raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
         needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:

@@ -17,7 +17,7 @@ from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
-from fleet.session.opened import Opened, make_ready, open_run
+from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
@@ -131,11 +131,11 @@ def wire() -> Callable[[Rank], Broadcast]:
 
 
 @pytest.fixture
-def opening(tmp_path: Path) -> Callable[[Rank], AbstractContextManager[Opened]]:
+def opening(tmp_path: Path) -> Callable[[Rank], AbstractContextManager[SessionContext]]:
     """The second stage of a session, quietly; its journal is closed behind it."""
 
     @contextmanager
-    def opened(me: Rank) -> Iterator[Opened]:
+    def opened(me: Rank) -> Iterator[SessionContext]:
         with redirect_stdout(io.StringIO()):
             ready = make_ready(me, RunOptions(tmp_path / "spec.yaml"))
             with output_to(ready.directory, len(me.runtime.spec.jobs)) as output:

@@ -21,8 +21,8 @@ from fleet.journal.lock import NAME, Holder
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
-from fleet.session.coordinator_rank import Session
-from fleet.session.opened import Opened, OvertakenError, kept, make_ready, open_run
+from fleet.session.coordinator_rank import run_session
+from fleet.session.opened import OvertakenError, SessionContext, kept, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.session.rated import rate_jobs
 from fleet.workers.agreement import BadInput
@@ -32,7 +32,7 @@ from tests.journals import read_lines
 OPTIONS = RunOptions(Path("spec.yaml"))
 
 Ranks = Callable[..., Rank]
-Opening = Callable[[Rank], AbstractContextManager[Opened]]
+Opening = Callable[[Rank], AbstractContextManager[SessionContext]]
 Wires = Callable[[Rank], Broadcast]
 Leave = Callable[..., None]
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks
     me = rehearsed()
     me.stop.raised = True
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, OPTIONS, wire(me)).run() == STOPPED
+        assert run_session(me, OPTIONS, wire(me)) == STOPPED
     assert json.loads(me.directory.run_json.read_text())["status"] == "stopped"
     assert "stopped" in said.getvalue()
 
@@ -189,6 +189,6 @@ def test_a_session_whose_jobs_are_done_already_reports_and_ends_well(
     leave(rehearsed(), *({"event": "done", "job": job, "epoch": 3} for job in ("a", "b")))
     me = rehearsed()
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, OPTIONS, wire(me)).run() == DONE
+        assert run_session(me, OPTIONS, wire(me)) == DONE
     assert "2 of 2 networks done" in said.getvalue()
     assert (me.directory.path / "report.html").exists()
