@@ -16,9 +16,10 @@ from fleet.journal.profile import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
+from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_error import tell
 from fleet.spec import EnsembleSpec, SpecError
-from fleet.workers.preprocessor_rank import told_of
+from fleet.spec.job import is_own
 from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
 
 if TYPE_CHECKING:
@@ -123,6 +124,26 @@ def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
     except BaseException:
         abort_because(world)
         raise
+
+
+def told_of(error: SampleError) -> str:
+    """Return the sentence, and the lines of sources and transforms that raised, from the outermost to the innermost."""
+    lines = lines_of(error)
+    where = f"\nit was raised in\n{lines}" if lines else ""
+    return f"{sentence_of(error)}; the same command goes on then{where}"
+
+
+def sentence_of(error: SampleError) -> str:
+    """Return which sample cannot be made, why, and the mend."""
+    if error.more:
+        return str(error)
+    skip = "" if is_own(error.data) else f", or set data.{error.data}.on_corrupt to skip"
+    return f"{error}; mend it or what reads it{skip}"
+
+
+def lines_of(error: SampleError) -> str:
+    """Return the lines of sources and transforms that raised; "" if none did."""
+    return raised_in(error.__cause__) if error.__cause__ else ""
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from fleet.machine.standard_error import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime
 from fleet.workers.watchdog import Board, Watchdog
-from preprocess import NodeMap, Ring, SlotReceiver
+from preprocess import NodeMap, Ring
 from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
 from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from fleet.machine.energy.meter import Meter
-    from preprocess import Dataset
+    from preprocess import Dataset, SlotReceiver
 
 
 @dataclass(frozen=True)
