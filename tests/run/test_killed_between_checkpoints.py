@@ -10,7 +10,7 @@ from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ens
 from tests.run.support.processes import Running, run, started
 
 JOBS = ("mlp", "cnn")
-EPOCHS = 200
+EPOCHS = 120
 SECONDS = Checkpoints().seconds  # of training that a kill costs at most
 AHEAD = 2  # epochs that each network has trained beyond its last checkpoint when the run is killed
 
@@ -18,7 +18,7 @@ AHEAD = 2  # epochs that each network has trained beyond its last checkpoint whe
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Two networks of so short epochs that many lie between two checkpoints, on a loaded machine too."""
-    jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(), cnn())]
+    jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(batch_size=40), cnn(batch_size=40))]
     checkpoints = {"seconds": SECONDS, "keep": EPOCHS}
     return write_ensemble(tmp_path_factory.mktemp("by-time"), jobs, checkpoints=checkpoints)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.workers.preprocessor_rank import told_of
+from fleet.workers.agreement import told_of
 from preprocess import TRAIN, Dataset, SampleError
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 
