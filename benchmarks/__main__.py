@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.standard_streams import others_on_standard_error
 
 HERE = Path(__file__).parent
 

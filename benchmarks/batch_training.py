@@ -24,7 +24,7 @@ from benchmarks.fashion_files import SPEC, Files
 from benchmarks.written_spec import write_spec
 from fleet.journal.events import Batch
 from fleet.journal.journal import read_journal
-from fleet.machine.launch.exit_codes import DONE
+from fleet.machine.launch.launched import DONE
 
 PATIENCE, POINTS_LOST = 1200.0, 1.0
 OWN, RULES, SEEDS = "own batch", ("square_root", "linear"), (1, 2)

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import zarr
 
 from benchmarks.bars import bar
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, OrderSpec, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, OrderSpec, SourceSpec
 from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.owners import LanePortions
+from preprocess.samples.stream import LanePortions, LaneSchedule, LaneSpec, StreamKey
 
 CHUNKS, CHUNK, SIDE = 96, 64, 24  # a sample is a field of SIDE squared numbers
 PREPROCESSORS, WINDOW, SLOT, EPOCHS = 4, 16, 32, 4
@@ -92,30 +92,30 @@ def measure(
     kinds = (TRAIN, HELD_OUT) if held_out else (TRAIN,)
     counted: list[Any] = [maker.preparation(kind).source for maker in makers for kind in kinds]
     before, begin = sum(one.chunks_read for one in counted), time.process_time()
-    itinerary = Itinerary(makers[0].length, held_out=makers[0].held_out, last_epoch=epochs - 1)
+    schedule = LaneSchedule(makers[0].length, held_out=makers[0].held_out, last_epoch=epochs - 1)
     spec = LaneSpec(
-        0, 1, StreamKey("chunks", 7, 0), itinerary, makers[0].layout, {0: (0,)}, blocks=makers[0].orders.blocks
+        0, 1, StreamKey("chunks", 7, 0), schedule, makers[0].layout, {0: (0,)}, blocks=makers[0].orders.blocks
     )
     portions = [LanePortions(spec, SLOT, PREPROCESSORS, maker.orders) for maker in makers]
-    for number in range(-(-epochs * itinerary.epoch_samples // SLOT)):
+    for number in range(-(-epochs * schedule.epoch_samples // SLOT)):
         _make_slot(makers, portions, spec, number)
     seconds, reads = time.process_time() - begin, sum(one.chunks_read for one in counted) - before
-    return Measured(reads / chunks / epochs, seconds / itinerary.epoch_samples / epochs)
+    return Measured(reads / chunks / epochs, seconds / schedule.epoch_samples / epochs)
 
 
 def _make_slot(makers: list[Dataset], portions: list[LanePortions], spec: LaneSpec, number: int) -> None:
     """Let each preprocessor make its samples of a slot, or one of them all."""
-    itinerary, start, seed = spec.itinerary, number * SLOT, spec.stream.seed
-    assert itinerary.end is not None
-    stop = min(start + SLOT, itinerary.end)
+    schedule, start, seed = spec.schedule, number * SLOT, spec.stream.seed
+    assert schedule.end is not None
+    stop = min(start + SLOT, schedule.end)
     inputs, targets = spec.layout.empty(stop - start)
     if spec.blocks is None:
-        for _ in makers[number % PREPROCESSORS].fill(itinerary, seed, start, inputs, targets):
+        for _ in makers[number % PREPROCESSORS].fill(schedule, seed, start, inputs, targets):
             pass
         return
     for index, maker in enumerate(makers):
         rows, keys = portions[index].portion(index, number)
-        for _ in maker.fill_rows(itinerary.spans(start, stop), seed, rows, keys, inputs, targets, None, 0):
+        for _ in maker.fill_rows(schedule.spans(start, stop), seed, rows, keys, inputs, targets, None, 0):
             pass
 
 

@@ -20,7 +20,7 @@ from benchmarks.bars import bar
 from benchmarks.chaos_run import DONE, STOPPED, Run
 from benchmarks.chaos_scenes import KILLS, OTHERS, TIMEOUT_SECONDS, Kind, Scene
 from benchmarks.written_spec import write_spec
-from fleet.machine.launch.exit_codes import FAILED, LOST
+from fleet.machine.launch.launched import FAILED, LOST
 
 MOST_KILLS = 200
 OF_ONE_KIND = 8  # kills for each fault of another kind

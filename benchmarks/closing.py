@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from preprocess import Preprocessor
+from preprocess.making.preprocessor import Preprocessor
 
 
 def close_all(preprocessor: Preprocessor, lanes: Iterable[int], patience: float) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from preprocess.samples.layout import Array
-from preprocess.sources.idx import read_idx
+from preprocess.sources.arrays import read_idx
 
 SPEC = Path(__file__).resolve().parents[1] / "examples" / "fashion.yaml"
 COUNTS = {"train": 60_000, "held_out": 10_000}

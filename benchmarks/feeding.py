@@ -205,7 +205,8 @@ def _data_loader(spec: Any) -> Any:
     """torch's DataLoader with one worker over the same decoding and the same transforms."""
     import torch
 
-    from preprocess import TRAIN, Dataset
+    from preprocess import Dataset
+    from preprocess.samples.order import TRAIN
 
     class Pictures(torch.utils.data.Dataset[Any]):
         def __init__(self) -> None:

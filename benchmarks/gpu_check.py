@@ -19,8 +19,8 @@ from benchmarks.gpu import kept
 from benchmarks.gpu.found_device import FoundDevice, NoDevice, find
 from benchmarks.gpu.measuring import MODULES, measured
 from benchmarks.gpu.part import ROOT, Given
-from fleet.machine.launch.exit_codes import BAD_INPUT
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT
+from fleet.machine.standard_streams import tell
 from preprocess.files.writing import make_folder
 
 WEIGHTS: Mapping[str, float] = {

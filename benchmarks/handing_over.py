@@ -11,7 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from preprocess import Ring, RingShape, SampleLayout, lane_bytes
+from preprocess import SampleLayout
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
 
 __all__ = ["BATCH", "HandOver", "hand_over", "memcpy_seconds"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import Bar, bar, median_bar
+from preprocess.samples.layout import Indices
 from preprocess.samples.order import epoch_order
-from preprocess.store.keeper import Keeper
-from preprocess.store.known_futures import Indices, KnownFutures
-from preprocess.store.paces import Paces
+from preprocess.store.futures import KnownFutures, Paces
+from preprocess.store.sample_store import Keeper
 
 SAMPLES, STREAMS, EPOCHS, SLOT = 20_000, 8, 5, 64
 FRACTION = 0.25

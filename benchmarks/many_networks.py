@@ -11,11 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.event_lines import end_of, epoch_of
+from fleet.coordination.coordinator import end_of, epoch_of
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded
 from fleet.journal import events
 from fleet.journal.journal import Journal
@@ -59,7 +58,7 @@ class ManyNetworks:
         directory.mkdir(parents=True, exist_ok=True)
         clock = _Clock()
         with closing(Journal(directory / "journal.jsonl", clock)) as journal:
-            _Run(self, Bookkeeper(self._ledger(), journal), clock).play()
+            _Run(self, Recorder(self._ledger(), journal), clock).play()
         return directory
 
     def name(self, number: int) -> str:
@@ -70,7 +69,7 @@ class ManyNetworks:
         """Samples/s of a network on one device."""
         return 500.0 + number % 97 * 25.0
 
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> LiveState:
         states = (
             JobState(
                 self.name(number),
@@ -84,7 +83,7 @@ class ManyNetworks:
             for number in range(self.networks)
         )
         jobs = [JobRecord.of(state, "pictures/0") for state in states]
-        return Ledger(Cluster((self.devices_per_node,) * self.nodes), jobs, seed=0)
+        return LiveState(Cluster((self.devices_per_node,) * self.nodes), jobs, seed=0)
 
 
 @dataclass
@@ -92,7 +91,7 @@ class _Run:
     """The events of one session, in their order, as rank 0 would have booked them."""
 
     asked: ManyNetworks
-    books: Bookkeeper
+    books: Recorder
     clock: _Clock
     rounds: int = 0
 
@@ -177,9 +176,9 @@ class _Run:
             self._start(network, device, ends)
 
     def _start(self, network: int, device: int, ends: list[tuple[float, int, int, int]]) -> None:
-        name, running = self.asked.name(network), self.books.ledger.running
+        name, running = self.asked.name(network), self.books.state.running
         allocation = {**running, name: (device,)}
-        paces = {job: self.books.ledger.pace(job, devices) for job, devices in allocation.items()}
+        paces = {job: self.books.state.pace(job, devices) for job, devices in allocation.items()}
         self.books.record(events.Planned(round=self.rounds, allocation=allocation, paces=paces, seconds=0.001))
         self.books.record(
             events.Started(
@@ -210,6 +209,6 @@ class _Run:
         self.books.record(events.Checkpoint(**vars(written)))
 
     def _done(self, network: int, device: int) -> None:
-        name, job = self.asked.name(network), self.books.ledger.jobs[self.asked.name(network)]
+        name, job = self.asked.name(network), self.books.state.jobs[self.asked.name(network)]
         ended = GroupEnded(name, (device,), "done", "epochs", self.asked.epochs, 0)
         self.books.record(end_of(ended, self.rounds - 1, job))

@@ -18,7 +18,7 @@ from benchmarks.bars import at_most
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
 from fleet.scheduling.placing.placement import score
-from fleet.scheduling.policies import POLICIES, Policy, policy
+from fleet.scheduling.policies import BUILT_IN, PAPERS, Policy, policy
 
 PER_NODE = 4
 LIMIT = 64
@@ -53,7 +53,7 @@ def ensemble(jobs: int, kind: str, seed: int = 0) -> tuple[JobState, ...]:
 
 def _contenders() -> dict[str, Policy]:
     return {
-        **{kind.name: policy(kind.name) for kind in POLICIES},
+        **{name: policy(name) for name in (*BUILT_IN, *PAPERS)},
         "flotilla, literal": policy("flotilla", literal=True),
     }
 

@@ -12,19 +12,13 @@ import numpy as np
 import simplejpeg
 
 from benchmarks.pictures import SIDE, pictures
-from preprocess import (
-    Dataset,
-    Itinerary,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleGenerator,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.order import epoch_order
-from preprocess.transforms.random_resized_crop import RandomResizedCrop
+from preprocess import Dataset
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import SampleGenerator, epoch_order
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
+from preprocess.transforms.images import RandomResizedCrop
 
 __all__ = ["BareLoop", "OnePreprocessor", "randomness_share"]
 
@@ -88,8 +82,8 @@ class OnePreprocessor:
         lane = self._ring.lanes[0]
         lane.open(dataset.layout, [0], generation=1)
         self._preprocessor = Preprocessor(self._ring, 0, {dataset.name: dataset})
-        stream, itinerary = StreamKey(dataset.name, 0, 0), Itinerary(dataset.length)
-        self._preprocessor.open_lane(LaneSpec(0, 1, stream, itinerary, dataset.layout, {0: (0,)}))
+        stream, schedule = StreamKey(dataset.name, 0, 0), LaneSchedule(dataset.length)
+        self._preprocessor.open_lane(LaneSpec(0, 1, stream, schedule, dataset.layout, {0: (0,)}))
         self._reader = lane.reader(0, dataset.layout, generation=1)
         self._made = 0
 
@@ -110,7 +104,7 @@ def randomness_share(path: Path, images: int = 256) -> float:
     inputs, targets = dataset.layout.empty(_SLOT)
 
     def make(start: int) -> None:
-        for _ in dataset.fill(Itinerary(dataset.length), 0, start, inputs, targets):
+        for _ in dataset.fill(LaneSchedule(dataset.length), 0, start, inputs, targets):
             pass
 
     make(0)

@@ -10,20 +10,11 @@ import numpy as np
 from benchmarks.bars import at_most
 from benchmarks.ragged_sets import KINDS
 from fleet.workers.datasets import PackedData
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.ring.control import slots_that_fit
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes, slots_that_fit
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 SAMPLES = 4096
 PLANNED = 256  # samples of equal places in rings of the size that is measured
@@ -52,8 +43,8 @@ def _count(kind: str) -> list[Any]:
     ring = Ring.forked(RingShape(1, size, SLOT, 1, 1))
     ring.lanes[0].open(dataset.layout, [0], 1)
     maker = Preprocessor(ring, 0, {kind: dataset})
-    itinerary = Itinerary(dataset.length, last_epoch=0)
-    maker.open_lane(LaneSpec(0, 1, StreamKey(kind, 0, 0), itinerary, dataset.layout, {0: (0,)}))
+    schedule = LaneSchedule(dataset.length, last_epoch=0)
+    maker.open_lane(LaneSpec(0, 1, StreamKey(kind, 0, 0), schedule, dataset.layout, {0: (0,)}))
     reader = ring.lanes[0].reader(0, dataset.layout, 1)
     while maker.step():
         pass

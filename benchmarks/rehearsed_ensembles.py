@@ -16,10 +16,8 @@ import numpy as np
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.premises import Premises
-from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob

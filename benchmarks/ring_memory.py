@@ -15,7 +15,11 @@ import torch
 
 from benchmarks.pictures import pictures
 from fleet.workers.feed import BatchFeed, Reading, Share, StepBatches
-from preprocess import Dataset, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SharedLoader, StreamKey, lane_bytes
+from preprocess import Dataset, SharedLoader
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 __all__ = ["Memory", "memory_of", "memory_of_feed"]
@@ -95,18 +99,18 @@ def _feed(arguments: dict[str, Any]) -> None:
     dataset = Dataset(pictures(Path(arguments["data"])))
     workers = arguments["workers"]
     plan = BatchPlan(dataset.length, workers, BATCH // workers)
-    itinerary = Itinerary(dataset.length, plan.padded - dataset.length)
+    schedule = LaneSchedule(dataset.length, plan.padded - dataset.length)
     size = lane_bytes(dataset.layout, 2 * BATCH, SLOT, 1)
     ring = Ring.forked(RingShape(1, -(-size // 4096) * 4096, SLOT, 1, 1))  # shared pages: not counted
     lane = ring.lanes[0]
     lane.open(dataset.layout, [0], 1)
     preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), itinerary, dataset.layout, {0: (0,)}))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), schedule, dataset.layout, {0: (0,)}))
     while preprocessor.step():  # the ring is full
         pass
     share = Share(plan, range(workers), 0, (0,), BATCH)
     reader = lane.reader(0, dataset.layout, 1)
-    feed = BatchFeed(reader, itinerary, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
+    feed = BatchFeed(reader, schedule, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
     before, most = _private_bytes(), 0
     for _ in range(2):
         step = feed.next()

@@ -23,27 +23,16 @@ import numpy as np
 
 from benchmarks.closing import close_all
 from fleet.machine.cluster_map import gather
-from preprocess import (
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SampleStore,
-    SlotReceiver,
-    Source,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    Traffic,
-    lane_bytes,
-    open_stores,
-)
+from preprocess import Dataset, DatasetSpec, Source, SourceSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver, Traffic
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
 from preprocess.samples.layout import Array
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -167,10 +156,10 @@ def digest_alone(epoch: Epoch) -> str:
     """Return the hash of the epoch's samples as one data set makes them, without ring, network or MPI."""
     dataset = epoch.dataset()
     digest = hashlib.sha256()
-    itinerary = _itinerary(epoch)
+    schedule = _schedule(epoch)
     for start in range(0, epoch.samples, SLOT_SAMPLES):
         inputs, targets = dataset.layout.empty(min(SLOT_SAMPLES, epoch.samples - start))
-        for _ in dataset.fill(itinerary, SEED, start, inputs, targets):
+        for _ in dataset.fill(schedule, SEED, start, inputs, targets):
             pass
         digest.update(inputs.tobytes() + targets.tobytes())
     return digest.hexdigest()
@@ -234,9 +223,9 @@ class _Rank:
 
     def _lane(self) -> LaneSpec:
         readers = {node: tuple(range(self.node_of.count(node))) for node in sorted(set(self.node_of))}
-        itinerary = _itinerary(self.epoch)
+        schedule = _schedule(self.epoch)
         key, divided = StreamKey("images", SEED, 0), self.epoch.kept
-        return LaneSpec(0, 1, key, itinerary, self.dataset.layout, readers, divided=divided)
+        return LaneSpec(0, 1, key, schedule, self.dataset.layout, readers, divided=divided)
 
     def _make(self, preprocessor: Preprocessor) -> None:
         preprocessor.open_lane(self.spec)
@@ -306,8 +295,8 @@ class _Rank:
             self.world.Abort(1)
 
 
-def _itinerary(epoch: Epoch) -> Itinerary:
-    return Itinerary(epoch.images, last_epoch=epoch.epochs - 1)
+def _schedule(epoch: Epoch) -> LaneSchedule:
+    return LaneSchedule(epoch.images, last_epoch=epoch.epochs - 1)
 
 
 def _node_comm(epoch: Epoch, world: MPI.Intracomm) -> MPI.Intracomm:

@@ -18,8 +18,8 @@ Graph = dict[str, set[str]]
 # From the top down: a room knows only rooms that come after it.
 ROOMS = {
     "fleet": (
-        "commands", "session", "models", "workers", "simulator", "report", "search", "coordination", "machine", "spec",
-        "profiling", "journal", "scheduling",
+        "commands", "session", "models", "workers", "simulator", "report", "search", "coordination", "machine",
+        "cluster", "spec", "profiling", "journal", "scheduling",
     ),
     "fleet.scheduling": (
         "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",

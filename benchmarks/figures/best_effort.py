@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.figures.drawn_jobs import Draw
 from benchmarks.figures.schedulers import OURS, a100_rates, played
 from benchmarks.simulated.part import Part
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import RateTable
 
 DRAW = Draw(jobs=200, gap=900)
 NODES = 8

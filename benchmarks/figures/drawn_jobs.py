@@ -11,7 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Trace
 
 NETWORKS = (

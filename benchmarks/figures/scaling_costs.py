@@ -10,7 +10,7 @@ from benchmarks.bars import median_bar
 from benchmarks.figures.schedulers import OURS, a100_rates, played
 from benchmarks.resizing import by_restart, in_place
 from benchmarks.simulated.part import Part, published
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.traces import read_trace
 
 PLOTTED = {

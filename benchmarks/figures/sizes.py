@@ -7,7 +7,7 @@ from statistics import median
 from benchmarks.figures.drawn_jobs import Draw
 from benchmarks.figures.schedulers import OURS, a100_rates, played
 from benchmarks.simulated.part import Part
-from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.machines.rate_tables import RateTable
 
 DRAW = Draw(jobs=1000, gap=1500)
 NODES = {64: 8, 128: 16, 256: 32}

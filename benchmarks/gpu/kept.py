@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.gpu.found_device import FoundDevice
 from benchmarks.gpu.part import ROOT
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from preprocess.files.writing import make_folder, write_whole
 
 FORMAT = 1

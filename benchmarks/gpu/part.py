@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.rank_processes import end
 from benchmarks.simulated.part import Part
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from preprocess.files.writing import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]

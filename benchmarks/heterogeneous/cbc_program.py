@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.papers.sia import NONE, ChoiceProgram
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram
 
 _WAITING = 1.1  # what a job without devices costs, which the program's costs have lost
 _DECIMALS = 2

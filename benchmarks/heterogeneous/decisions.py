@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.heterogeneous.workloads import ABSENT, MIXED, folder, rates, trace_of
+from benchmarks.papers.sia_machine import SiaApplication, SiaMachine, SiaRates
 from benchmarks.simulated.part import Part, uncollected
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -16,8 +17,6 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting
-from fleet.simulator.machines.sia_machine import SiaMachine
-from fleet.simulator.rates.sia_rates import SiaApplication, SiaRates
 
 SMALL, LARGE = 0.020, 1.0
 """Seconds of the 99th percentile of decisions: 64 devices and 160 jobs; 2,000 devices of four kinds and 5,000 jobs."""

@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.heterogeneous.least_paths import GRID, LeastPaths, Prices, Work
 from benchmarks.heterogeneous.workloads import HOUR, MIXED, rates, trace_of
+from benchmarks.papers.sia_machine import Placement, SiaAgent
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.configurations import configurations_of
 from fleet.simulator.comparing.cluster_shape import read_cluster
-from fleet.simulator.machines.sia_agent import Placement, SiaAgent
 
 STEPS = 60  # of the subgradient method
 SLOT, MOST_SLOTS = 50.0, 1600

@@ -13,10 +13,9 @@ from typing import Any
 
 from benchmarks.heterogeneous.cbc_program import Cbc
 from benchmarks.heterogeneous.workloads import MIXED, rates, trace_of
-from fleet.scheduling.policies.sia import Sia
-from fleet.scheduling.variable_batch.choice_program import Solver
+from benchmarks.papers.sia import Sia, Solver
+from benchmarks.papers.sia_machine import SiaMachine
 from fleet.simulator.comparing.cluster_shape import read_cluster
-from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 

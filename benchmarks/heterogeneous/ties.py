@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.heterogeneous.their_runs import solved_with, their_runs
 from benchmarks.heterogeneous.workloads import ABSENT, folder, hours, played, theirs
+from benchmarks.papers.sia import ChoiceProgram, Highs, Solver
 from benchmarks.simulated.part import Part
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.variable_batch.choice_program import ChoiceProgram, Highs, Solver
 from fleet.simulator.outcome import SimulationOutcome
 
 WITHIN = 0.05

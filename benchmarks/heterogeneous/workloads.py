@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.papers.sia_machine import SiaMachine, SiaRates, read_sia_rates
 from benchmarks.simulated.part import published
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting
-from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 from fleet.simulator.traces.job import TraceJob

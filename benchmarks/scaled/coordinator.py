@@ -22,20 +22,15 @@ from typing import Any, cast
 import psutil
 
 from benchmarks.scaled.played_ranks import EPOCHS, PER_NODE, PlayedRanks, cluster_of, written
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
+from fleet.coordination.executor import RunHooks
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
+from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.open_lanes import OpenLanes
-from fleet.coordination.outside import Outside
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.signals import StopFlag
 from fleet.scheduling.model.job_state import JobState
@@ -131,10 +126,10 @@ class _Run:
         self._key = data_key(spec.jobs[0])
         self._runtime = Runtime(spec, {self._key: DataFacts(60_000, 10_000, SampleLayout((224, 224, 3), "uint8"))})
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LiveState:
         """The books of the run before it begins."""
         cluster = Cluster((PER_NODE,) * len(self._cluster.nodes))
-        return Ledger(cluster, list(map(self._record, range(len(self._runtime.spec.jobs)))), seed=0)
+        return LiveState(cluster, list(map(self._record, range(len(self._runtime.spec.jobs)))), seed=0)
 
     def _record(self, number: int) -> JobRecord:
         job = self._runtime.spec.jobs[number]
@@ -149,10 +144,10 @@ class _Run:
         """Coordinate the run until a signal stops it."""
         ledger, ranks = self.ledger(), PlayedRanks(self._said)
         journal = Journal(path, lambda: self.now)
-        books = Bookkeeper(ledger, journal)
+        books = Recorder(ledger, journal)
         rank = cast(Any, SimpleNamespace(runtime=self._runtime, cluster=self._cluster))
         ring = ring_plan(self._runtime, len(self._cluster.trainers), len(self._cluster.preprocessors))
-        crew = Crew(
+        crew = WorkerChannel(
             Mailbox(cast(Any, ranks), TO_COORDINATOR), self._cluster, lambda: None, lambda: frozenset(self._lost)
         )
         awaited = AwaitedEpochs(ledger, searches=False)
@@ -197,7 +192,7 @@ class _Run:
         yield "stop", AtStep(next(iter(ranks.groups)), 0, 3, 100, 10.0)
 
 
-class _Around(Outside):
+class _Around(RunHooks):
     """A signal comes from outside, and what is guessed of a network that nobody has measured."""
 
     def __init__(self, stop: StopFlag) -> None:

@@ -10,8 +10,8 @@ from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.rate_tables import read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 

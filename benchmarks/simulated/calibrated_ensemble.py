@@ -14,13 +14,11 @@ from benchmarks.simulated.drawn_ensemble import PER_NODE, Ensemble, ensemble_tra
 from benchmarks.simulated.drawn_losses import drawn_losses
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.policies import Policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises
-from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.rounds import PlannedRound
 from fleet.simulator.rounds import RoundObserver as WatchedRounds
 from fleet.simulator.simulation import Simulation

@@ -9,11 +9,10 @@ from typing import Any
 
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import POLICIES, policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.scheduling.policies import BUILT_IN, PAPERS, policy
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
+from fleet.simulator.machines.rate_tables import RateTable, read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 
@@ -139,7 +138,7 @@ def _restarts(part: Part) -> None:
 
 
 def _known(name: str) -> bool:
-    return any(kind.name == name for kind in POLICIES)
+    return name in BUILT_IN or name in PAPERS
 
 
 def _files(setting: Setting) -> tuple[Path, Path] | None:

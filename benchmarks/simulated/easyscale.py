@@ -11,16 +11,14 @@ from typing import ClassVar
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.queues.gang import take_gang
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.kind_machine import KindMachine, RateReading
+from fleet.simulator.machines.kinds import MIXED_KINDS, KindMachine, RateReading, read_kind_rates
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.kind_rates import MIXED_KINDS, read_kind_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 
@@ -42,12 +40,11 @@ CLOSE = 0.05
 
 
 @dataclass(frozen=True)
-class OneAtATime:
+class OneAtATime(Policy):
     """The first that came has the cluster for itself: what the artifact's simulator runs as YARN-CS."""
 
     name: ClassVar[str] = "one-at-a-time"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger(interval=SLOT)
+    interval, knows_kinds = SLOT, True
 
     def plan(self, state: State) -> Plan:
         """The next one, once nobody runs."""
@@ -62,7 +59,7 @@ class OneAtATime:
 class SlottedFifo(Fifo):
     """Gangs side by side, planned at the ends of slots."""
 
-    trigger: ClassVar[Trigger] = Trigger(interval=SLOT)
+    interval = SLOT
 
 
 def workload(path: Path) -> Trace:

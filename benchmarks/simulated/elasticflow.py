@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from time import perf_counter
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +12,10 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.rate_tables import RateTable, read_rates
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, read_trace
 
@@ -118,15 +118,11 @@ class _Enough(Exception):
     """No further plan is of interest."""
 
 
-class _Watched:
+class _Watched(WrappedPolicy):
     """A policy whose plans are timed, until PLANS of them are made."""
 
-    name: ClassVar[str] = "watched"
-    shares_streams: ClassVar[bool] = False
-
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.trigger = policy.trigger
+        super().__init__(policy)
         self.seconds: list[float] = []
         self.fewest = JOBS
 

@@ -12,8 +12,8 @@ from benchmarks.simulated.part import Part
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Synthetic, Trace, synthetic_trace
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.papers.pollux_machine import PolluxMachine, read_pollux_rates
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.pollux_machine import PolluxMachine
-from fleet.simulator.rates.pollux_rates import read_pollux_rates
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 

@@ -8,8 +8,7 @@ from benchmarks.simulated.published_profiles import BatchProfile
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.machines.arrivals import Costs, arrived
-from fleet.simulator.rates.rates import unknown
+from fleet.simulator.machines.machine import Costs, arrived, unknown
 from fleet.simulator.traces.job import TraceJob
 
 

@@ -18,7 +18,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.sharing.water_filling import water_fill
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 
 UNLIKE = Ensemble(
     families=3, width=0.4, shape=0.3, tie=0.55, efficiency=0.966, efficiency_spread=0.012, stride=2

@@ -14,7 +14,7 @@ from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import K_MAX, published_profiles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 

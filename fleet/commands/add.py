@@ -11,10 +11,10 @@ import typer
 
 from fleet.commands.arguments import AcceptChanges, RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.lock import NAME, LockWatch
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 _POLL_SECONDS = 0.1
 

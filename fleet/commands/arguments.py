@@ -18,7 +18,7 @@ Trainers = Annotated[
 ]
 Preprocessors = Annotated[int | None, typer.Option(help="preprocessor ranks")]
 PolicyName = Annotated[
-    str | None, typer.Option(help="the policy: flotilla, elasticflow, deadline ...; a wrong name lists all")
+    str | None, typer.Option(help="flotilla, elasticflow, deadline ..., or module:Name; a wrong name lists all")
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")

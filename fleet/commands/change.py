@@ -10,7 +10,7 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import STOPPED
+from fleet.machine.launch.launched import STOPPED
 
 if TYPE_CHECKING:
     from fleet.journal.events import Bounds

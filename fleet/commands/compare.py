@@ -13,8 +13,8 @@ import typer
 
 from fleet.commands.arguments import AsJson
 from fleet.commands.ending import mendable
-from fleet.machine.launch.exit_codes import DONE, FAILED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import DONE, FAILED
+from fleet.machine.standard_streams import tell
 from fleet.report.terminal import plain_table
 from fleet.report.wording import printable
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 if TYPE_CHECKING:
     from preprocess.conversion.convert import Conversion, ConversionProgress
@@ -85,7 +85,7 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
     from fleet.machine.signals import StopFlag
     from fleet.spec.references import importable
     from preprocess.conversion.convert import convert as convert_data
-    from preprocess.conversion.errors import ConversionFailure
+    from preprocess.conversion.packing import ConversionFailure
     from preprocess.samples.errors import DataSpecError
 
     stop = StopFlag()
@@ -100,9 +100,9 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
 
 
 def _verify(path: Path) -> None:
-    from preprocess.conversion.verify import verify
+    from preprocess.conversion.hdf5_file import verify
     from preprocess.samples.errors import DataSpecError
-    from preprocess.sources.damage import DamageError
+    from preprocess.sources.checked_files import DamageError
 
     try:
         with _bar("checking") as show:

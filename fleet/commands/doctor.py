@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.commands.arguments import AsJson
-from fleet.machine.launch.exit_codes import DONE, FAILED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import DONE, FAILED
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from fleet.machine.doctor import Check
@@ -72,10 +72,9 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
     """The binding table and its warnings, from inside a rank."""
     from mpi4py import MPI
 
-    from fleet.machine.binding_checks import check_binding
-    from fleet.machine.binding_facts import gather_facts
+    from fleet.machine.binding import check_binding, gather_facts
     from fleet.machine.cluster_map import ClusterError, discover, gather
-    from fleet.machine.doctor.listeners import listeners_by_node, listeners_here
+    from fleet.machine.doctor import listeners_by_node, listeners_here
     from fleet.session.console import binding_table, rank_console
     from trainers.repeatable.instruction_sets import processor
 

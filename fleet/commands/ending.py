@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from fleet.machine.launch.exit_codes import BAD_INPUT
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT
+from fleet.machine.standard_streams import tell
 
 
 def end(code: int, text: str) -> NoReturn:

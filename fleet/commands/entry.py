@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fleet.commands.ending import files_told
-from fleet.machine.launch.loading import loading
+from fleet.machine.launch.launched import loading
 
 ALONE = (
     "add", "best", "change", "compare", "convert", "doctor", "export", "extend", "init", "plan", "predict", "profile",

@@ -35,7 +35,8 @@ def export(
     from fleet.models.recorded_spec import check_trusted
     from fleet.spec import ReferenceProblem, SpecError
     from fleet.workers.agreement import BadInput
-    from preprocess import SourceError, TransformError
+    from preprocess import SourceError
+    from preprocess.samples.errors import TransformError
     from trainers import CheckpointError
 
     kinds = (HarvestError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)

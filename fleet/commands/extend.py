@@ -9,7 +9,7 @@ import typer
 
 from fleet.commands.arguments import AcceptChanges, Preprocessors, RunFolder, Settings, Trainers, Trust, changes_of
 from fleet.commands.ranks import run_on_ranks
-from fleet.journal.ensemble_file import NAME
+from fleet.journal.whole_files import ENSEMBLE_NAME
 from fleet.session.options import ExtendOrder, RunOptions
 
 _Job = Annotated[str, typer.Argument(help="one of the run's jobs", metavar="JOB", show_default=False)]
@@ -35,5 +35,5 @@ def extend(
     """
     changes = changes_of(trainers, preprocessors, None, settings)
     order = ExtendOrder(job, epochs, only_epochs, trust)
-    options = RunOptions(directory / NAME, changes, directory, extend=order, accept=accept_changes)
+    options = RunOptions(directory / ENSEMBLE_NAME, changes, directory, extend=order, accept=accept_changes)
     sys.exit(run_on_ranks(options, restarts=3, in_place=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.machine.launch.launched import BAD_INPUT
 
 if TYPE_CHECKING:
     from fleet.spec.from_script.found import Found

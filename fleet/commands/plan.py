@@ -21,7 +21,7 @@ from fleet.commands.arguments import (
     start_of,
 )
 from fleet.commands.ending import mendable
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.standard_streams import others_on_standard_error
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -105,7 +105,7 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
     from fleet.commands.predict_table import figures_table, lines, scaled_table
-    from fleet.journal.strict_json import strict_json
+    from fleet.journal.whole_files import strict_json
     from fleet.session.console import rank_console
 
     if as_json:

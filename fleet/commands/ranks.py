@@ -6,12 +6,9 @@ import traceback
 from math import ceil
 
 from fleet.commands.ending import mendable
-from fleet.machine.launch.exit_codes import FAILED
-from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
-from fleet.machine.launch.loading import loading
-from fleet.machine.launch.quick_end import QuickEnd
+from fleet.machine.launch.launched import ABORTED, FAILED, QuickEnd, inside_launcher, leave_first, loading
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.session.options import RunOptions
 from fleet.spec.resources import Resources
 

@@ -14,9 +14,8 @@ from fleet.commands.compare import compare_states_of
 from fleet.commands.ending import mendable
 from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import Ddp, TrainerCount, run_job
-from fleet.machine.launch.exit_codes import DONE
-from fleet.machine.launch.launched import inside_launcher
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import DONE, inside_launcher
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from fleet.models.replay import ReplayedJob

@@ -9,7 +9,7 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.machine.launch.launched import BAD_INPUT
 
 
 def report(

@@ -46,14 +46,14 @@ from fleet.commands.simulate_search import (
     Widths,
     simulate_search,
 )
-from fleet.machine.launch.exit_codes import FAILED, STOPPED
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.launch.launched import FAILED, STOPPED
+from fleet.machine.standard_streams import others_on_standard_error
 from preprocess.files.modules import safe_path
 
 if TYPE_CHECKING:
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.workload import Workload
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
     from fleet.simulator.outcome import SimulationOutcome
 
 WIDE = 200
@@ -181,7 +181,7 @@ def _bounds(text: str) -> tuple[float, float]:
 def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
     """The costs that the options ask for; else the run's."""
     from fleet.simulator.comparing.workload import costs_of_run
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
 
     paid = Costs() if workload.run is None else costs_of_run(workload.run)
     return Costs(paid.start if start is None else start, paid.restart if restart is None else restart)

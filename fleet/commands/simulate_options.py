@@ -9,7 +9,9 @@ import typer
 
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated"),
+    typer.Option(
+        "--policy", metavar="NAME", help="a policy, module:Name, or either:parameter=value,...; may be repeated"
+    ),
 ]
 TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
 Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import FAILED, STOPPED
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.launch.launched import FAILED, STOPPED
+from fleet.machine.standard_streams import others_on_standard_error
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fleet.simulator.comparing.cases import Case
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
     from fleet.simulator.searching.recorded_search import RecordedSearch
     from fleet.simulator.searching.searches import Replayed, SearchCase
 
@@ -112,7 +112,7 @@ def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, 
 
 
 def _costs(record: RecordedSearch, options: SearchOptions) -> Costs:
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
 
     start = record.overhead if options.start is None else options.start
     return Costs(start, start if options.restart is None else options.restart)

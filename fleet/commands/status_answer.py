@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.machine.launch.launched import BAD_INPUT
 from fleet.report.status.looking import Look
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def looked(look: Look, whole: bool) -> RunStanding:
     """How the run stands; the program ends where the directory holds none."""
     standing = look.standing(whole)
     if standing is None:
-        from fleet.journal.near_runs import no_run
+        from fleet.journal.directory import no_run
 
         end(BAD_INPUT, no_run(look.directory))
     return standing
@@ -27,7 +27,7 @@ def answer(directory: Path, as_json: bool, whole: bool) -> None:
     """Print once how the run stands; whole: jobs that do not train, too."""
     standing = looked(Look(directory), whole)
     if as_json:
-        from fleet.journal.strict_json import strict_json
+        from fleet.journal.whole_files import strict_json
         from fleet.report.status.as_json import as_json as content
 
         print(strict_json(content(standing), indent=1))

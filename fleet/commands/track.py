@@ -11,8 +11,8 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT
+from fleet.machine.standard_streams import tell
 
 if TYPE_CHECKING:
     from fleet.journal.lock import Lock
@@ -61,7 +61,7 @@ def track(
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
-    from fleet.journal.secrets import masked_uri
+    from fleet.journal.whole_files import masked_uri
     from fleet.models.errors import HarvestError
     from fleet.models.mlflow_store import MlflowStore
     from fleet.models.tracking import Following

@@ -12,11 +12,10 @@ import typer
 
 from fleet.commands.one_job.options import TrainError, TrainOptions
 from fleet.commands.one_job.torch_world import inside_torchrun
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
-from fleet.machine.launch.launched import inside_launcher
+from fleet.machine.launch.launched import BAD_INPUT, DONE, STOPPED, inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.report.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 

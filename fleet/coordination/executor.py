@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
-from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
+from fleet.journal.work_note import Death
+from fleet.scheduling.model.state import Allocation
 
 StopReason = Literal["policy", "signal", "epoch", "asked", "ahead"]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Train `job` on `devices` from (epoch, step) on, `step` counted inside the epoch."""
-
-    job: str
-    devices: tuple[int, ...]
-    epoch: int
-    step: int
-    resume: bool  # a checkpoint stands at (epoch, step)
-    turn_seconds: tuple[float, ...]  # by device: what the turn of a virtual worker should take there
-    lane: int = 0  # jobs of another number do not share its samples
-    shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
-    makers: int = 0  # preprocessors that fill its lane; 0: all
-    until: int | None = None  # epochs after which it leaves, paused; None: it trains until it is done
-    prepared_by: tuple[int, ...] = ()  # devices without a job whose trainers fill its lane, too
 
 
 @dataclass(frozen=True)
@@ -130,3 +116,68 @@ class Following(Protocol):
 
     def call_off(self, job: str) -> None:
         """Let a job not follow after all; whatever it has done is as if it had not been."""
+
+
+@dataclass(frozen=True)
+class PendingStarts:
+    """What a plan starts once its devices are free.
+
+    Attributes:
+        devices: job -> those that it gets.
+        lanes: who of them reads together.
+        batches: who of them has another batch than its own.
+        keys: what the journal says of the plan, of the event `Planned`.
+    """
+
+    devices: Allocation = field(default_factory=dict)
+    lanes: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunHooks:
+    """The run around a coordinator: nothing comes from it, and nothing there has to know anything."""
+
+    def stop_requested(self) -> bool:
+        """Whether the run should stop, since a signal or the end of its time asks for it."""
+        return False
+
+    def halted(self) -> Collection[str]:
+        """Jobs that somebody wants stopped by name."""
+        return ()
+
+    def take_in(self) -> None:
+        """Add jobs to the books that have come from outside; called now and then."""
+
+    def undecided(self) -> Collection[str]:
+        """Jobs with a deadline whose owners wait to hear whether it is promised."""
+        return ()
+
+    def decided(self, job: str, promised: bool, why: str) -> None:
+        """Tell whether the deadline of such a job is promised; if not, why."""
+
+    def guess(self, job: str) -> float | None:
+        """Samples/s on one device of a job that nobody has measured, by what is known of others; None: nobody knows."""
+        return None
+
+    def tell_batch(self, job: str) -> None:
+        """Tell everybody the batch that a job has by the books, if they know another."""
+
+    def stands(self, job: str) -> Standing:
+        """Read where a job stands by its checkpoints; asked when ranks that trained it are lost."""
+        return Standing()
+
+    def death(self, devices: tuple[int, ...]) -> Death | None:
+        """How the process of a lost rank ended that trained on one of these; None: nobody knows."""
+        return None
+
+    def stuck(self) -> str:
+        """Where the ranks that do not move stand in their code."""
+        return ""
+
+    def waits(self, devices: tuple[int, ...]) -> bool:
+        """Whether the ranks of these devices do not move, and only because they wait for samples or other ranks."""
+        return False
+
+    def save(self) -> None:
+        """Renew what people read of the run; called after each event that changes it."""

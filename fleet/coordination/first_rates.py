@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.executor import Executor, Measured, PendingStarts, RunHooks, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import StepsTimed
 from fleet.journal import events
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.policies import Policy
 
 PATIENCE_SECONDS = 3.0
 """So long a plan waits for the first steps of a group."""
@@ -33,12 +33,12 @@ class FirstRates:
     the others too, unless the policy now wants otherwise.
 
     Args:
-        books: what was timed is written there.
-        outside: guesses.
+        recorder: what was timed is written there.
+        hooks: guesses.
     """
 
-    def __init__(self, books: Bookkeeper, outside: Outside) -> None:
-        self._books, self._ledger, self._outside = books, books.ledger, outside
+    def __init__(self, recorder: Recorder, hooks: RunHooks) -> None:
+        self._recorder, self._state, self._hooks = recorder, recorder.state, hooks
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
         self._tried: set[str] = set()  # who has begun so
         self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for, the soonest first
@@ -52,7 +52,7 @@ class FirstRates:
         self._alone = frozenset()
         wide = self._guessed_on_several(state, plan.whole_of(state.running))
         waits = policy.trigger.interval > 0  # whoever is timed then keeps devices idle until the interval's end
-        if not wide or waits or len(state.by_name) == 1 or self._ledger.cluster.kinds or not self._may_idle(state.time):
+        if not wide or waits or len(state.by_name) == 1 or self._state.cluster.kinds or not self._may_idle(state.time):
             return
         flat = {name: _flat(state.by_name[name]) for name in wide}
         other = policy.plan(replace(state, by_name={**state.by_name, **flat}, memo=None))
@@ -65,37 +65,37 @@ class FirstRates:
 
     def has(self, job: str) -> tuple[int, ...]:
         """The devices that a running job has, as far as plans go: until it is timed on one, those kept for it too."""
-        return self._ledger.held[job] if job in self._awaited else self._ledger.running[job]
+        return self._state.held[job] if job in self._awaited else self._state.running[job]
 
     def with_mates(self, new: Allocation, allocation: Allocation) -> dict[str, tuple[int, ...]]:
         """Who starts anew: also those who read the samples of a job that now gets the devices kept for it.
 
         So they go on together from the place of the rearmost of them.
         """
-        known, kept = self._ledger.jobs, self._ledger.kept
+        known, kept = self._state.jobs, self._state.kept
         lanes = {_lane(known[job]) for job, devices in new.items() if kept.get(job) == devices}
         if not lanes:
             return {**new}
-        running = [job for job in self._ledger.running if job in allocation]
+        running = [job for job in self._state.running if job in allocation]
         return {**new, **{job: allocation[job] for job in running if _lane(known[job]) in lanes}}
 
     # what happens
 
     def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
         """A job trains on these devices from now on."""
-        if job in self._ledger.kept:
+        if job in self._state.kept:
             self._tried.add(job)
-        if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
+        if not self._state.jobs[job].is_timed_on(self._state.kinds_of(devices)):
             self._awaited.pop(job, None)
             self._awaited[job] = now + PATIENCE_SECONDS
             self._silent.add(job)
 
     def told(self, event: StepsTimed) -> None:
         """The first steps of a group are over."""
-        devices = self._ledger.running.get(event.job, ())
-        kinds = self._ledger.kinds_of(devices)
-        if devices and event.rate > 0 and not self._ledger.jobs[event.job].is_timed_on(kinds):
-            self._books.record(
+        devices = self._state.running.get(event.job, ())
+        kinds = self._state.kinds_of(devices)
+        if devices and event.rate > 0 and not self._state.jobs[event.job].is_timed_on(kinds):
+            self._recorder.record(
                 events.Timed(
                     job=event.job,
                     devices=devices,
@@ -130,7 +130,7 @@ class FirstRates:
         while self.next <= now:
             job = next(iter(self._awaited))
             del self._awaited[job]
-            if job in self._ledger.kept:
+            if job in self._state.kept:
                 self._news[job] = None
         if self._awaited or not free:
             return ()
@@ -148,18 +148,17 @@ class FirstRates:
 
     def _heard(self, job: str) -> None:
         self._news[job] = None
-        for name, curves in self._guessed_anew():
-            self._books.record_rates(name, curves, "guessed")
-            self._news[name] = None
+        if guesses := dict(self._guessed_anew()):
+            self._recorder.record(events.Guesses(rates=guesses))
+            self._news.update(dict.fromkeys(guesses))
 
-    def _guessed_anew(self) -> Iterable[tuple[str, dict[str, RateCurve]]]:
-        """Jobs without devices that are expected to be much faster or slower than was guessed."""
-        for job in self._ledger.jobs.guessed:
-            rate = self._outside.guess(job.name)
-            factor = 1.0 if rate is None else rate / next(iter(job.curves.values()))(1)
-            if abs(factor - 1) < CHANGE:
+    def _guessed_anew(self) -> Iterator[tuple[str, float]]:
+        """Jobs without devices that are expected to be much faster or slower than was guessed, and how fast on one."""
+        for job in self._state.jobs.guessed:
+            rate = self._hooks.guess(job.name)
+            if rate is None or abs(rate / next(iter(job.curves.values()))(1) - 1) < CHANGE:
                 return  # what was learnt of the device concerns all of them alike
-            yield job.name, {kind: curve.scaled(factor) for kind, curve in job.curves.items()}
+            yield job.name, rate
 
     def _guessed_on_several(self, state: State, allocation: Allocation) -> list[str]:
         return [
@@ -167,12 +166,12 @@ class FirstRates:
             for job, devices in allocation.items()
             if len(devices) > 1
             and state.running.get(job) != tuple(devices)
-            and self._ledger.jobs[job].guessed
+            and self._state.jobs[job].guessed
             and job not in self._tried
         ]
 
     def _may_idle(self, now: float) -> bool:
-        return self._ledger.overhead["profiling"] <= FREE_SECONDS + PART * now
+        return self._state.overhead["profiling"] <= FREE_SECONDS + PART * now
 
 
 def _flat(job: JobState) -> JobState:
@@ -183,3 +182,128 @@ def _flat(job: JobState) -> JobState:
 def _lane(job: JobRecord) -> tuple[str, int, int]:
     """Those for whom it is the same read together, if they began together."""
     return job.stream, job.epoch, job.state.lane
+
+
+SPARE_SECONDS = 60.0
+"""So much sooner than its deadline a promised job must be done at its pace, to give its devices away for a while."""
+SPARE_SECONDS_OF_FED = 20.0
+"""And so much sooner, to go on without the trainers that prepare its samples."""
+
+
+class NewcomerRates:
+    """Measures jobs without rates, one after the other: on free devices, on those whose trainers prepare samples for
+    jobs that do without meanwhile, or on those of a job that makes room.
+
+    Args:
+        executor: measures.
+        recorder: what was measured is written there.
+
+    Attributes:
+        unhelped: jobs that begin anew on their devices first, without trainers that prepare their samples.
+    """
+
+    def __init__(self, executor: Executor, recorder: Recorder) -> None:
+        self._executor, self._recorder, self._state = executor, recorder, recorder.state
+        self._leaving = ""  # the job that makes room
+        self._rates: dict[int, float] = {}
+        self._kind = ""  # of the devices on which they were measured
+        self.measured = ""  # the job that is measured now
+        self.unhelped = PendingStarts()
+
+    def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
+        """Do what comes next, if a job has no rates; return whether plans have to wait for it.
+
+        Args:
+            leave: asks a job to leave its devices.
+        """
+        if self.measured or self._leaving in self._state.running:
+            return True
+        self._leaving, self.unhelped = "", PendingStarts()
+        job = self._state.jobs.unrated
+        if job is None:
+            return False
+        free = self._free_of_one_kind()
+        if not free:
+            return self._make_room(leave)
+        missing = sorted({1, min(job.limit, len(free))} - self._rates.keys())
+        if not missing:
+            self._rate(job)
+            return self.advance(leave)
+        if not self._executor.save_held():  # jobs in memory leave too little of it
+            self.measured = job.name
+            self._executor.measure(job.name, tuple(free[: missing[0]]))
+        return True
+
+    def take(self, result: Measured) -> None:
+        """Take in a measurement."""
+        self.measured = ""
+        self._rates[len(result.devices)] = result.rate
+        self._kind = self._state.cluster.kind_of(result.devices[0])
+        self._recorder.record(
+            events.Profile(
+                job=result.job,
+                devices=result.devices,
+                count=len(result.devices),
+                rate=result.rate,
+                batches=result.batches,
+                seconds=result.seconds,
+                forming=result.forming,
+                kind=self._kind,
+            )
+        )
+
+    def ended(self, job: str) -> None:
+        """A job's group has ended; if it was to be measured, it has failed or lost a rank."""
+        if job == self.measured:
+            self.measured, self._rates = "", {}
+
+    def _rate(self, job: JobRecord) -> None:
+        rates, self._rates = self._rates, {}
+        curve = RateCurve(rates, per_node=self._state.cluster.per_node(self._kind), workers=job.limit)
+        self._recorder.record_rates(job.name, self._state.completed({self._kind: curve}), "profile")
+
+    def _free_of_one_kind(self) -> list[int]:
+        """The free devices of the kind that was begun with, else of that which has most of them."""
+        cluster, held = self._state.cluster, {each for devices in self._state.held.values() for each in devices}
+        lent, free = self._state.helpers.devices(self._state.running), dict[str, list[int]]()
+        for device in range(cluster.size):
+            if device not in held | self._state.lost_devices | lent:
+                free.setdefault(cluster.kind_of(device), []).append(device)
+        if self._rates:
+            return free.get(self._kind, [])
+        return max(free.values(), key=len, default=[])
+
+    def _make_room(self, leave: Callable[[str, StopReason], None]) -> bool:
+        """Have devices become free; return whether any will."""
+        self.unhelped = self._who_does_without_help()
+        self._leaving = "" if self.unhelped.devices else self._who_makes_room()
+        leaving = list(self.unhelped.devices) or ([self._leaving] if self._leaving else [])
+        for job in leaving:
+            leave(job, "policy")
+        return bool(leaving)
+
+    def _who_does_without_help(self) -> PendingStarts:
+        """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
+        running, held = self._state.running, self._state.held
+        helped = self._state.helpers.readers(running, self._state.helpers.devices(running) - self._state.lost_devices)
+        jobs = [self._state.jobs[name] for name in helped]
+        late = any(job.state.admitted and _spare(job) < SPARE_SECONDS_OF_FED for job in jobs)
+        if late:
+            return PendingStarts()
+        lanes = {job.name: job.state.lane for job in jobs}  # they go on reading together
+        return PendingStarts({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
+
+    def _who_makes_room(self) -> str:
+        """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""
+        running = [self._state.jobs[name] for name in sorted(self._state.running)]
+        others = [job for job in running if not job.state.admitted]
+        if others:
+            return min(others, key=lambda job: job.state.held).name
+        spare = {job.name: _spare(job) for job in running}
+        chosen = max(spare, key=lambda name: spare[name], default="")
+        return chosen if spare.get(chosen, -math.inf) >= SPARE_SECONDS else ""
+
+
+def _spare(job: JobRecord) -> float:
+    """Seconds by which it will be done before its deadline at its pace."""
+    return job.state.deadline - job.expected_end

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fleet.coordination.promise import Promise
 from fleet.scheduling.easyscale.dealing import deal, turns
 from fleet.scheduling.easyscale.executors import Layout, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
@@ -406,3 +405,26 @@ class JobRecord:
             "promise": None if self.promise is None else self.promise.to_json(),
             **({"service": {"windows": self.windows, "broken": self.broken_windows}} if self.windows else {}),
         }
+
+
+LEAST_LATENESS = 0.01
+"""Seconds by which a job has to be late for its deadline before that is told: fewer would be shown as none."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What became of a deadline that was promised.
+
+    Attributes:
+        status: `made`; `late` once it is known that it cannot be kept; `kept` or `missed` in the end.
+        deadline: seconds of the run, by the clock of the session that says so.
+        end: when the job was done, or, while it is late, can be done at the earliest; None: not known, or never.
+    """
+
+    status: Literal["made", "late", "kept", "missed"]
+    deadline: float
+    end: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the promise as run.json holds it."""
+        return {"status": self.status, "deadline": self.deadline, "end": self.end}

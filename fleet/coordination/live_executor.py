@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
-from fleet.coordination.errors import CannotGoOnError
-from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Started, StopReason
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
     AtStep,
@@ -26,16 +25,18 @@ from fleet.coordination.protocol import (
     SamplesMade,
     SampleTorn,
     SaveJob,
+    Start,
     StartGroup,
     StepsTimed,
     StopGroup,
     StopRequested,
 )
-from fleet.coordination.running_group import RunningGroup
+from fleet.coordination.worker_channel import WorkerChannel
+from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
-from preprocess import LaneSpec
+from preprocess.samples.stream import LaneSpec
 
 
 @dataclass
@@ -66,7 +67,7 @@ class LiveExecutor:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: WorkerChannel,
         lanes: OpenLanes,
         next_tag: Callable[[], int],
         stop: StopFlag,
@@ -261,9 +262,8 @@ class LiveExecutor:
     def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool, after: str = "") -> None:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
-            start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
-            start.turn_seconds, moved, start.shares, start.until, after,
-        )  # fmt: skip
+            **vars(start), members=members, tag=self._next_tag(), round=round_, lane=lane, moved=moved, after=after
+        )
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
@@ -323,3 +323,200 @@ class LiveExecutor:
     def _hand_over(self) -> None:
         if not self._groups:
             self._crew.hand_over()
+
+
+@dataclass
+class RunningGroup:
+    """The trainers that train a job, or measure how fast it trains.
+
+    Attributes:
+        devices, members: theirs, and their ranks, the master first.
+        lane: number of the one that they read; None: they measure.
+        shares: virtual workers of each; () if they are balanced.
+        begin: (epoch, step) from which they train.
+        reached: the furthest (epoch, step) that anybody told.
+        measured: what they measured.
+        words: what those said who have left.
+    """
+
+    devices: tuple[int, ...]
+    members: tuple[int, ...]
+    lane: int | None
+    shares: tuple[int, ...] = ()
+    begin: tuple[int, int] = (0, 0)
+    reached: tuple[int, int] = (0, 0)
+    words: dict[int, Left] = field(default_factory=dict)
+    measured: Profiled | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether all have left."""
+        return len(self.words) == len(self.members)
+
+    def reaches(self, epoch: int, step: int) -> None:
+        """They stand there now; words of those who failed or are lost do not say where, and change nothing."""
+        self.reached = max(self.begin, self.reached, (epoch, step))
+
+    @property
+    def holds_its_job(self) -> bool:
+        """Whether all who left still have their parts of the job in memory."""
+        return all(word.held for word in self.words.values())
+
+    @property
+    def measurement(self) -> Measured | None:
+        """What all of them measured; None if they train, or one of them failed or is lost."""
+        found = self.measured
+        if found is None or any(word.why != "profiled" for word in self.words.values()):
+            return None
+        return Measured(found.job, self.devices, found.rate, found.batches, found.seconds, found.forming)
+
+    def verdict(self, after_loss: bool) -> GroupEnded:
+        """One from all members' words: a failure counts most, then a loss, and the master's word before others'.
+
+        Args:
+            after_loss: members that blame their peers may mean a lost rank, of this group or of one that gave it the
+                job.
+        """
+        words = [self.words[rank] for rank in self.members]
+        failures = [word for word in self.words.values() if word.why == "failed"]
+        losses = [word for word in self.words.values() if word.why == "lost" or (word.why == "peer" and after_loss)]
+        word = (failures or losses or words)[0]
+        return GroupEnded(
+            word.job,
+            self.devices,
+            _why(word, after_loss),
+            word.reason,
+            word.epoch,
+            word.step,
+            word.error,
+            word.traceback,
+            tuple(word.waited_data for word in words),
+            tuple(word.waited_peers for word in words),
+            tuple(word.computed for word in words),
+        )
+
+
+def _why(word: Left, after_loss: bool) -> Literal["done", "stopped", "failed", "lost"]:
+    if word.why == "peer":
+        return "lost" if after_loss else "failed"
+    assert word.why != "profiled", "no measurement is made while groups train"
+    return word.why
+
+
+PACE_SECONDS = 2.0  # between two readings of a host, at least
+READINGS_A_SECOND = 50  # that rank 0 hears at most, of all hosts together
+WRITE_SECONDS = 10.0  # between two lines of the journal, at least
+NETWORKS_A_SECOND = 4  # that lines tell of at most: a day's are less than 10 MB
+
+
+class EnergyBooks(Protocol):
+    """What is told of energy."""
+
+    def record(self, event: events.Event) -> None: ...
+
+
+class EnergyShares:
+    """A counter's joules between two readings belong to each job by the part of its devices' time that the job held.
+
+    Args:
+        readers: the ranks that read their hosts' counters.
+        ask: asks the keepers of these ranks for a reading.
+        books: write events of the journal.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: EnergyBooks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._ask, self._recorder, self._clock = ask, books, clock
+        self._readers = set(readers)
+        self._pace = max(PACE_SECONDS, len(self._readers) / READINGS_A_SECOND)
+        self._asked: frozenset[int] = frozenset()
+        self._holders: dict[int, tuple[str, float]] = {}  # device -> the job that holds it, since when
+        self._held: dict[int, dict[str, float]] = defaultdict(dict)  # device -> job -> seconds since its last reading
+        self._jobs: dict[str, float] = defaultdict(float)  # joules that no line tells yet
+        self._idle = 0.0
+        self._sources: set[str] = set()
+        self._next = self._written = clock()
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Ranks that were asked and have not answered."""
+        return self._asked
+
+    def began(self, job: str, devices: Sequence[int]) -> None:
+        """A group holds these devices from now on."""
+        now = self._clock()
+        self._holders.update(dict.fromkeys(devices, (job, now)))
+
+    def ended(self, job: str, devices: Sequence[int]) -> None:
+        """It has left them."""
+        for device in devices:
+            if self._holders.get(device, ("", 0.0))[0] == job:
+                self._settle(device, self._clock())
+                del self._holders[device]
+
+    def ask_if_due(self) -> None:
+        """Ask the hosts that have answered the last time, if that was long enough ago."""
+        if self._clock() >= self._next:
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask them now; one that has not answered yet is not asked again: its driver may be stuck."""
+        asked = self._readers - self._asked
+        self._next = self._clock() + self._pace
+        if asked:
+            self._asked |= asked
+            self._ask(sorted(asked))
+
+    def take(self, word: EnergyRead) -> None:
+        """A host has answered."""
+        self._asked -= {word.rank}
+        if word.gone:
+            text = (
+                f"energy of {word.host} by {', '.join(word.gone)} cannot be read any more: figures miss it from now on"
+            )
+            self._recorder.record(events.Warned(text=text))
+        if not word.sources:
+            self._readers.discard(word.rank)
+        self._sources.update(word.sources)
+        now = self._clock()
+        counted = {device for devices in word.devices for device in devices}
+        for device in counted:
+            self._settle(device, now)
+        for devices, joules in zip(word.devices, word.joules):
+            self._share(devices, joules, word.seconds)
+        for device in counted:
+            self._held.pop(device, None)
+        if now >= self._written + max(WRITE_SECONDS, len(self._jobs) / NETWORKS_A_SECOND):
+            self.write()
+
+    def write(self) -> None:
+        """Tell the journal what it does not know yet."""
+        self._written = self._clock()
+        if self._sources and (self._jobs or self._idle):
+            jobs = {job: round(joules, 3) for job, joules in self._jobs.items()}
+            self._recorder.record(
+                events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources)))
+            )
+            self._jobs.clear()
+            self._idle = 0.0
+
+    def _settle(self, device: int, now: float) -> None:
+        """Count the time until now to the job that holds a device."""
+        if device in self._holders:
+            job, since = self._holders[device]
+            held = self._held[device]
+            held[job] = held.get(job, 0.0) + now - since
+            self._holders[device] = (job, now)
+
+    def _share(self, devices: Sequence[int], joules: float, seconds: float) -> None:
+        parts: dict[str, float] = defaultdict(float)
+        for device in devices:
+            for job, held in self._held.get(device, {}).items():
+                parts[job] += held
+        whole = max(len(devices) * seconds, sum(parts.values()))  # clocks of hosts and messages differ a little
+        for job, part in parts.items():
+            self._jobs[job] += joules * part / whole
+        self._idle += joules * (1 - sum(parts.values()) / whole) if whole > 0 else joules

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fleet.coordination.lost_ranks import acknowledge, is_loss
+from fleet.coordination.failures import acknowledge, is_loss
 from fleet.coordination.protocol import MESSAGES, Message
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from preprocess import LaneSpec, SkippedSample
-from preprocess.sharing.message_codec import MessageCodec
+from preprocess.samples.errors import SkippedSample
+from preprocess.samples.stream import LaneSpec
+from preprocess.sharing.messages import MessageCodec
 from trainers.state.best_checkpoint import Best
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.
@@ -18,22 +19,49 @@ TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class StartGroup:
-    """Form a group and train `job` from (epoch, step) on, reading samples from `lane`."""
+class Start:
+    """Train `job` on `devices` from (epoch, step) on, `step` counted inside the epoch.
+
+    Attributes:
+        resume: a checkpoint stands at (epoch, step).
+        turn_seconds: by device, what the turn of a virtual worker should take there; () where nobody knows.
+        lane_group: jobs of another number do not share its samples.
+        shares: virtual workers by device; () if they are balanced.
+        makers: how many preprocessors fill its lane; 0: all.
+        until: epochs after which it leaves, paused; None: it trains until it is done.
+        prepared_by: devices without a job whose trainers fill its lane, too.
+    """
 
     job: str
-    members: tuple[int, ...]  # ranks, the master first
-    tag: int  # unlike any earlier group's
-    round: int
-    lane: LaneSpec
-    resume: bool  # from the job's latest good checkpoint
+    devices: tuple[int, ...]
     epoch: int
     step: int
-    turn_seconds: tuple[float, ...] = ()  # by member, of one virtual worker: what a rehearsal waits by
-    moved: bool = False  # the members hold the job already, see MoveGroup
-    shares: tuple[int, ...] = ()  # virtual workers of each member; () if they are balanced
-    until: int | None = None  # epochs after which the job pauses; None: it trains until it is done
-    after: str = ""  # the job that its only member trains until then; it does not begin unless that one is done
+    resume: bool
+    turn_seconds: tuple[float, ...]
+    lane_group: int = 0
+    shares: tuple[int, ...] = ()
+    makers: int = 0
+    until: int | None = None
+    prepared_by: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartGroup(Start):
+    """Form a group and begin, reading samples from `lane`.
+
+    Attributes:
+        members: ranks of the devices, the master first.
+        tag: unlike any earlier group's.
+        moved: the members hold the job already, see `MoveGroup`.
+        after: the job that its only member trains until then; it does not begin unless that one is done.
+    """
+
+    members: tuple[int, ...]
+    tag: int
+    round: int
+    lane: LaneSpec
+    moved: bool = False
+    after: str = ""
 
 
 @dataclass(frozen=True)

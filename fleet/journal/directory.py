@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.journal.lock import NAME, HeldError, Lock, take
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from preprocess.files.reading import read_json
 from preprocess.files.writing import make_folder, refuse_laid_links, write_whole
 
@@ -130,3 +130,23 @@ class RunDirectory:
     def write_run_json(self, content: Mapping[str, Any]) -> None:
         """Replace run.json by `content`, whole or not at all; what is not finite is null there."""
         write_whole(self.run_json, strict_json(content, indent=1))
+
+
+_MOST = 5
+
+
+def no_run(directory: Path) -> str:
+    """The directory holds no run; the runs that lie near it."""
+    said = f"{directory} holds no run: there is no journal.jsonl in it"
+    near = sorted({*_runs(directory), *_runs(directory.parent), *_runs(Path("runs"))} - {directory}, key=str)
+    if not near:
+        return f"{said}; name the --out of a `fleet run`"
+    more = f" and {len(near) - _MOST} more" if len(near) > _MOST else ""
+    return f"{said}; there are runs in {', '.join(map(str, near[:_MOST]))}{more}"
+
+
+def _runs(folder: Path) -> list[Path]:
+    try:
+        return [path.parent for path in folder.glob("*/journal.jsonl")]
+    except OSError:
+        return []

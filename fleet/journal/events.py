@@ -652,6 +652,15 @@ class Rates(JobEvent, kind="rates"):
     kinds: Mapping[str, Measured] = omitted(default={})
 
 
+class Guesses(Event, kind="guesses"):
+    """Networks that nobody has measured are guessed anew: name -> samples/s on one device, on others in proportion.
+
+    A guess of before is a `Rates` of its own for each network, with the source `guessed`.
+    """
+
+    rates: Mapping[str, Rate]
+
+
 class Preprocessors(Event, kind="preprocessors"):
     """How fast preprocessors are.
 
@@ -917,7 +926,7 @@ class ServiceWindow(JobEvent, kind="service_window"):
     broken: bool
 
 
-class Pardoned(JobEvent, kind="pardoned"):
+class ServiceReset(JobEvent, kind="pardoned"):
     """The policy forgets the service that a job has had."""
 
 

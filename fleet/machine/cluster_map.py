@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleet.machine.devices import NoSuchDevice, device_of, model_of
+from fleet.machine.devices import (
+    Cores,
+    NoSuchDevice,
+    bind,
+    cores_near,
+    device_of,
+    model_of,
+    near_first,
+    pci_address,
+    usable_memory,
+)
 from fleet.machine.launch.launched import ranks_started
-from fleet.machine.memory import usable_memory
-from fleet.machine.near_cores import Cores, bind, cores_near, near_first, pci_address
-from preprocess import shared_memory_available
+from preprocess.ring.shared_memory import shared_memory_available
 
 if TYPE_CHECKING:
     from mpi4py import MPI

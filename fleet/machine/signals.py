@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
-from preprocess.files.forks import let_forks_end
+from preprocess.files.modules import let_forks_end
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """SIGHUP comes when a terminal closes, as when a connection is lost."""

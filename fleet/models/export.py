@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fleet
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from fleet.models.errors import HarvestError
 from fleet.models.members import Member, content_digest
 from fleet.models.network import TrainedNetwork

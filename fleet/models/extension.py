@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.journal.directory import RunDirectory
-from fleet.journal.extensions import Extension, read_extensions
+from fleet.journal.whole_files import Extension, read_extensions
 from fleet.models.errors import HarvestError
 from fleet.models.members import Member, read_members
 from fleet.spec import Job

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleet.journal.secrets import masked_uri
+from fleet.journal.whole_files import masked_uri
 from fleet.models.errors import HarvestError
 from fleet.models.tracking import Point, StoreError, Told, TrackedEnsemble, TrackedRun
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fleet.coordination.lost_ranks import abort
+from fleet.coordination.failures import abort
 from fleet.machine.devices import NoSuchDevice, device_of
-from fleet.machine.launch.exit_codes import DONE, FAILED
-from fleet.machine.launch.launched import launch_folder, tell_up
+from fleet.machine.launch.launched import DONE, FAILED, launch_folder, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, write_note
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.models.load import Ensemble
 from fleet.models.predict import MENDABLE, AskedPrediction, T, told_of
 from fleet.models.predictions import BATCH, Predictions, joined_answers, predict_batch

@@ -16,8 +16,14 @@ from fleet.spec.digest import code_changes, code_of
 from fleet.spec.job import data_key
 from fleet.workers.agreement import BadInput
 from preprocess import Dataset
-from preprocess.making.fingerprints import data_changes, fingerprint, is_whole, unproved_changes
-from preprocess.sources.file_fingerprints import file_changes, fingerprint_files
+from preprocess.making.fingerprints import (
+    data_changes,
+    file_changes,
+    fingerprint,
+    fingerprint_files,
+    is_whole,
+    unproved_changes,
+)
 
 _MOST_SHOWN, _MOST_NAMES = 12, 4
 _MEND = (

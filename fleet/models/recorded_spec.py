@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import NAME as ENSEMBLE_FILE
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import ENSEMBLE_NAME as ENSEMBLE_FILE
+from fleet.journal.whole_files import EnsembleFile
 from fleet.models.errors import HarvestError
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.problem import nearest

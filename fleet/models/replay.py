@@ -28,10 +28,9 @@ from fleet.workers.agreement import BadInput
 from fleet.workers.datasets import dataset_specs
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.files.modules import at_home, standing_in
-from preprocess.samples.layout import Array
-from preprocess.samples.order import EpochOrders
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import Mask, mask_of
+from preprocess.samples.layout import Array, places_in
+from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, Mask, mask_of
+from preprocess.samples.part import MemberOrder
 from trainers import file_name, latest_good
 from trainers.repeatable.random_state import RandomState
 from trainers.state.tree import decode

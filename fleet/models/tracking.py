@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fleet.coordination.kept_best import KeptBest, kept_bests
+from fleet.coordination.job_checkpoints import KeptBest, kept_bests
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.directory import RunDirectory
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.directory import RunDirectory, no_run
 from fleet.journal.events import Event
-from fleet.journal.extensions import read_extensions
 from fleet.journal.journal import identity_of, read_journal
-from fleet.journal.near_runs import no_run
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile, read_extensions
 from fleet.models.errors import HarvestError
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, RunStanding

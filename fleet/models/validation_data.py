@@ -19,22 +19,19 @@ from fleet.spec.problem import nearest
 from fleet.spec.subsets import part_of
 from fleet.spec.trials import has_folds
 from fleet.workers.datasets import dataset_specs
-from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
-from preprocess.conversion.errors import ConversionError
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
+from preprocess.conversion.packing import ConversionError
 from preprocess.conversion.splits import find_splits
 from preprocess.files.modules import at_home
 from preprocess.files.reading import check_is_file
+from preprocess.samples.layout import places_in
+from preprocess.samples.order import HELD_OUT, Mask, mask_of
 from preprocess.samples.part import Part
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import Mask, mask_of
 from preprocess.sources.arrays import open_array
-from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, has_ending
-from preprocess.sources.hdf5 import open_file, try_hdf5
-from preprocess.sources.hdf5_layout import FORMAT
-from preprocess.sources.image_folder import SPLIT_FOLDERS
+from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, SPLIT_FOLDERS, has_ending
+from preprocess.sources.hdf5 import FORMAT, open_file, try_hdf5
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Source, built_in_sources, described, open_source
-from preprocess.sources.unlabelled import HDF5, open_unlabelled
+from preprocess.sources.source import HDF5, Source, built_in_sources, described, open_source, open_unlabelled
 
 _MOST_NAMES = 4
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from fleet.journal.strict_json import strict_json
+from fleet.journal.whole_files import strict_json
 from fleet.report import wording
 
 

@@ -1,1 +1,30 @@
-"""Pure scheduling: states in, allocations out. No MPI, no torch, no clock, no files."""
+"""Pure scheduling: states in, plans out. No MPI, no torch, no clock, no files.
+
+A policy of one's own needs three names from here: `Policy`, its base class; `State`, what it is told; `Plan`, what it
+answers. Specs and command lines name it as `module:Name`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleet.scheduling.model.plan import Plan
+    from fleet.scheduling.model.policy import Policy
+    from fleet.scheduling.model.state import State
+
+__all__ = ["Plan", "Policy", "State"]
+
+_FROM = {"Plan": "plan", "Policy": "policy", "State": "state"}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is public when it is first used: ranks that train need none of it."""
+    if name in _FROM:
+        return getattr(import_module(f"fleet.scheduling.model.{_FROM[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

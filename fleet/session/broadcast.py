@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fleet.coordination.lost_ranks import RanksLost, lost_ranks
+from fleet.coordination.failures import RanksLost, lost_ranks
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Order
 from fleet.machine.cluster_map import ClusterMap

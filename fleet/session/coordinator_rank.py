@@ -9,16 +9,21 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleet.coordination.errors import CannotGoOnError, FailedJobsError, TornDataError, storage
-from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
+from fleet.coordination.failures import (
+    CannotGoOnError,
+    FailedJobsError,
+    RanksLost,
+    TornDataError,
+    abort,
+    abort_because,
+    storage,
+)
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.journal import events
 from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import HELD, checking, leave
-from fleet.machine.standard_error import tell
-from fleet.machine.standard_output import python_alone_on_standard_output
+from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, HELD, LOST, STOPPED, checking, leave
+from fleet.machine.standard_streams import python_alone_on_standard_output, tell
 from fleet.models.errors import HarvestError
 from fleet.report.costs import run_costs
 from fleet.report.history import read_history
@@ -33,7 +38,7 @@ from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS
 from fleet.workers.preprocessor_rank import PreprocessorRank
 from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.watchdog import stuck_ranks
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 if TYPE_CHECKING:
     from torch import Tensor

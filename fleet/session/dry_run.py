@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.machine.devices import local_trainers
-from fleet.machine.memory import usable_memory
+from fleet.machine.devices import local_trainers, usable_memory
 from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.scheduling.model.data_path import Feed
@@ -32,7 +31,7 @@ from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job, SearchSpec
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
-from preprocess import shared_memory_available
+from preprocess.ring.shared_memory import shared_memory_available
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from fleet.spec.job import data_key
 from fleet.workers.preprocessor_rank import divides
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
+from preprocess.ring.lane_memory import bytes_needed, lane_bytes
+from preprocess.ring.shared_memory import window_bytes
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
@@ -106,10 +108,10 @@ class LaneBook:
         tail = max(self._tail(job, first.key.epoch) for job in jobs)
         last = max(until or self._rank.runtime.job(job).stop.epochs for job, until in jobs.items()) - 1
         last = max(last, first.key.epoch)
-        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place, last)
+        schedule = LaneSchedule(facts.samples, tail, facts.held_out, first.key.epoch, first.place, last)
         self._generation += 1
         spec = LaneSpec(
-            number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
+            number, self._generation, first.key, schedule, facts.layout, self._by_node(readers), self._ring.samples
         )
         divided = divides(self._rank.runtime, first.key.data, self._ring.writers)
         awaited = self._awaited_from(first.key, jobs)

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from fleet.coordination.lost_ranks import lost_ranks, survives_losses
+from fleet.coordination.failures import lost_ranks, survives_losses
 from fleet.journal.directory import RunDirectory
-from fleet.machine.binding_checks import check_binding
-from fleet.machine.binding_facts import gather_facts
+from fleet.machine.binding import check_binding, gather_facts
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
-from fleet.machine.launch.launched import launch_folder, launched_by_us, leave, tell_up
+from fleet.machine.launch.launched import copy_small_messages, launch_folder, launched_by_us, leave, loading, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.launch.loading import loading
-from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.session.options import RunOptions
 from fleet.spec import EnsembleSpec
 from fleet.spec.resources import Resources
@@ -315,7 +312,7 @@ def _opened(spec: EnsembleSpec, rank: int) -> tuple[dict[str, Dataset], dict[str
     """The data sets, what to tell rank 0 of them, and what rank 0 itself warns of."""
     from fleet.workers.datasets import PRINTS, open_datasets, prints_of, unlike_again
     from preprocess import SourceError, TransformError
-    from preprocess.making.made_again import unlike_samples
+    from preprocess.making.fingerprints import unlike_samples
 
     try:
         datasets = open_datasets(spec)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleet.journal.added_jobs import AddedJobs
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.machine.horovod import check_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.models.recorded_spec import check_trusted

@@ -15,7 +15,7 @@ from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Preprocessors
 from fleet.journal.journal import read_journal
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import model_of
 from fleet.profiling.sizing import Size, guessed_rate
@@ -26,17 +26,18 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
+from fleet.session.expected_jobs import ExpectedJob, expected_jobs
 from fleet.session.input_checks import BatchTrials, check_against_data, check_minimum, least_sizes
 from fleet.session.lanes import RingPlan, ring_plan
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.run_machine import RunMachine, SpecRates
+from fleet.simulator.machines.machine import Costs
+from fleet.simulator.machines.run_machine import KnownJob, RunMachine, SpecRates, spec_trace
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises
 from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.spec_trace import KnownJob, spec_trace
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.job import data_key
+from fleet.spec.policies import chosen_policy
 from fleet.spec.sections import profile_files
 from fleet.spec.semantics import check_places
 from fleet.workers.agreement import BadInput
@@ -88,7 +89,7 @@ class Prediction:
         )
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
-        chosen = policy(asked.name, **asked.parameters)
+        chosen = chosen_policy(asked.name, **asked.parameters)
         outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)

@@ -7,15 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import BookChanges
-from fleet.coordination.errors import storage
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.failures import storage
+from fleet.coordination.live_state import BookChanges, Ledger
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.extensions import Extension, read_extensions
 from fleet.journal.journal import last_second
-from fleet.machine.standard_error import tell
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import Extension, read_extensions
+from fleet.machine.standard_streams import tell
 from fleet.models.errors import HarvestError
 from fleet.models.extension import extension_of
 from fleet.session.chosen_workers import with_chosen_workers, with_known_batches, with_known_rule

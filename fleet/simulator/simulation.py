@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from time import perf_counter
 
-from fleet.coordination.reading_together import divided, reader_of
+from fleet.coordination.open_lanes import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
 from fleet.scheduling.policies.within_prices import driven
 from fleet.simulator.books import BadPlan, SimulatedBooks
@@ -58,7 +57,7 @@ class Simulation:
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
         if isinstance(machine, AdaptingMachine):
-            machine = machine.under(_adapting(policy))
+            machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
         self._trace, self._machine, self._premises = trace, machine, premises
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
         self._policy = with_lent_trainers(driven(policy, machine.cluster, premises.prices), premises.lending)
@@ -392,9 +391,3 @@ class Simulation:
 
     def _devices_of(self, failure: int) -> frozenset[int]:
         return frozenset(self._machine.cluster.devices_of(self._failures[failure].node))
-
-
-def _adapting(policy: Policy) -> Adapting:
-    """What the policy lets jobs do, of those that could choose their batches and learn their rates."""
-    usual = policy if isinstance(policy, UsualPolicy) else UsualPolicy()
-    return Adapting(usual.tunes_batches, not usual.learns_rates)

@@ -67,7 +67,7 @@ def _no_attribute(holder: str, part: str, found: Any, prefix: str) -> ReferenceP
 
 
 def _import(name: str, path: str) -> ModuleType:
-    from preprocess.samples.names import ENDS_THE_PROCESS, same_folder  # here: who names nothing loads no data path
+    from preprocess.samples.errors import ENDS_THE_PROCESS, same_folder  # here: who names nothing loads no data path
 
     try:
         with same_folder():

@@ -122,7 +122,7 @@ class Policy(Section):
 
     name: Text = Field(
         default="flotilla",
-        description="The policy: `flotilla`, `local`, `homogeneous`, `baseline` or another of fleet's policies.",
+        description="The policy: `flotilla`, `local`, `homogeneous`, `baseline` ..., or your own as `module:Name`.",
         examples=["flotilla"],
     )
     parameters: Arguments = Field(

@@ -111,21 +111,34 @@ def _lending_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 
 def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    from fleet.scheduling.policies import policy  # here, so that reading a spec does not load the schedulers
+    from fleet.spec.policies import chosen_policy  # here, so that reading a spec does not load the schedulers
 
     try:
-        policy(spec.policy.name, **spec.policy.parameters)
-    except (ValueError, TypeError) as error:
+        chosen_policy(spec.policy.name, **spec.policy.parameters)
+    except ReferenceProblem as error:
+        yield spec.origins.problem(("policy", "name"), spec.policy.name, error.rule, error.suggestion, error.mend)
+    except ValueError as error:
         mend = "correct policy.name or policy.parameters"
         yield spec.origins.problem(("policy",), spec.policy.model_dump(mode="json"), str(error), mend=mend)
 
 
+def _is_known(spec: EnsembleSpec) -> bool:
+    """Whether there is such a policy; otherwise that is the problem to tell."""
+    from fleet.scheduling.policies import policy_class
+
+    try:
+        return bool(policy_class(spec.policy.name))
+    except ValueError:
+        return False
+
+
 def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """Jobs with `minimum_devices`, where the policy does not keep to that."""
-    from fleet.scheduling.policies import POLICIES, breaks_minimum
+    from fleet.scheduling.policies import breaks_minimum
 
-    known = spec.policy.name in [each.name for each in POLICIES]
-    broken = breaks_minimum(spec.policy.name) if known else None
+    if all(job.minimum_devices == 1 for job in spec.jobs) or not _is_known(spec):
+        return
+    broken = breaks_minimum(spec.policy.name)
     for position, job in enumerate(spec.jobs):
         if job.minimum_devices > 1 and broken is not None:
             mend = "name one of these as policy.name, or take minimum_devices away"
@@ -135,10 +148,11 @@ def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 def _service_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """Jobs that are promised a service level, where the policy holds none."""
-    from fleet.scheduling.policies import POLICIES, breaks_service_level
+    from fleet.scheduling.policies import breaks_service_level
 
-    known = spec.policy.name in [each.name for each in POLICIES]
-    broken = breaks_service_level(spec.policy.name) if known else None
+    if all(job.service_level is None for job in spec.jobs) or not _is_known(spec):
+        return
+    broken = breaks_service_level(spec.policy.name)
     for position, job in enumerate(spec.jobs):
         if job.service_level is not None and broken is not None:
             mend = "name this one as policy.name, or take service_level away"

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleet.coordination.errors import CannotGoOnError
-from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
+from fleet.coordination.failures import CannotGoOnError, RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.journal.directory import RunDirectoryError
-from fleet.journal.profile import ProfileError
+from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
-from fleet.machine.launch.launched import leave_code
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
 from fleet.machine.raised_in import raised_in
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.spec.job import is_own
+from fleet.workers.preprocessor_rank import told_of
 from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
+from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

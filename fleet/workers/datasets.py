@@ -10,21 +10,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.spec import EnsembleSpec, Job, Source
 from fleet.spec.job import data_key
 from fleet.spec.trials import corner_jobs, has_folds
 from fleet.workers.feed import SamplePacker, packing_of
 from fleet.workers.runtime import DataFacts, Runtime
-from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec, SourceError, SourceSpec, is_worth_keeping
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.files.modules import import_named
-from preprocess.samples.block_order import OrderSpec
+from preprocess.making.costs import is_worth_keeping
 from preprocess.samples.errors import DataSpecError, NotArrays, TransformError, UnusableDataError
 from preprocess.samples.fingerprint import MEND, Fingerprint
-from preprocess.samples.order import global_generators_seeded
-from preprocess.sources.blocks import block_bytes
+from preprocess.samples.order import HELD_OUT, TRAIN, OrderSpec, global_generators_seeded
 from preprocess.sources.map_style import check_map_style, open_items
-from preprocess.sources.source import open_source
+from preprocess.sources.source import block_bytes, open_source
 from trainers.state.tree import encode, outline
 
 

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from preprocess import HELD_OUT, TRAIN, Itinerary, LaneReader, MemberOrder
-from preprocess.samples.layout import ITSELF, Array
-from preprocess.samples.part import Indices
-from preprocess.samples.ragged import InputPlace, RaggedSize, places_in
-from preprocess.samples.substitutes import Mask, mask_of
-from preprocess.samples.tensors import tensor_in_place
+from preprocess.ring.ring import LaneReader
+from preprocess.samples.layout import ITSELF, Array, Indices, InputPlace, RaggedSize, places_in, tensor_in_place
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import LaneSchedule
 from trainers import BatchPlan
 from trainers.device.own_device import select, with_index
 from trainers.state.tree import decode, encode
@@ -112,7 +111,7 @@ class BatchFeed:
 
     Args:
         reader: this trainer's end of the lane.
-        itinerary: where the lane's samples lie.
+        schedule: where the lane's samples lie.
         share: which of them are ours.
         place: where to begin, an epoch and a step of it.
         device: where batches go.
@@ -123,11 +122,11 @@ class BatchFeed:
     """
 
     def __init__(
-        self, reader: LaneReader, itinerary: Itinerary, share: Share, place: tuple[int, int], device: torch.device,
+        self, reader: LaneReader, schedule: LaneSchedule, share: Share, place: tuple[int, int], device: torch.device,
         reading: Reading, timeout: float, make: MakeSubstitute | None = None,
     ) -> None:  # fmt: skip
         self.waited = 0.0  # seconds that the trainer waited for samples
-        self._reader, self._itinerary, self._share = reader, itinerary, share
+        self._reader, self._schedule, self._share = reader, schedule, share
         self._device, self._reading, self._timeout, self._make = device, reading, timeout, make
         self._closed = threading.Event()
         self._eager = device.type != "cpu"  # whether batches are read before their turn
@@ -174,7 +173,7 @@ class BatchFeed:
 
     def _row(self, epoch: int, step: int) -> Iterator[Item | Missing]:
         """All items from (epoch, step) to the lane's end; asking for the next gives back the samples of the last."""
-        last = self._itinerary.last_epoch
+        last = self._schedule.last_epoch
         while not self._closed.is_set() and (last is None or epoch <= last):
             yield from self._steps_of(epoch, step)
             copies = self._share.held_out is not None or self._reader.is_ragged
@@ -189,8 +188,8 @@ class BatchFeed:
 
     def _begin(self, epoch: int) -> int:
         """The lane position of the epoch's first place; below 0 where the lane begins in its midst."""
-        first = epoch == self._itinerary.first_epoch
-        return -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        first = epoch == self._schedule.first_epoch
+        return -self._schedule.first_place if first else self._schedule.position(epoch, 0)
 
     def _ragged_steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
         """The steps of a lane of ragged samples, which nothing of is held back when one comes."""
@@ -228,7 +227,7 @@ class BatchFeed:
         if share.own is None:
             return None
         return OwnBatches(
-            self._reader, self._itinerary, share.plan, share.block, share.own, self._timeout, self._closed.is_set
+            self._reader, self._schedule, share.plan, share.block, share.own, self._timeout, self._closed.is_set
         )
 
     def _own_steps(self, own: OwnBatches, epoch: int, step: int) -> Iterator[StepBatches | Missing]:
@@ -243,9 +242,9 @@ class BatchFeed:
     def _copied_held_out(self, epoch: int) -> Iterator[HeldOutBatch | Missing]:
         """The batches of the held-out samples that are the job's own, of all where all are."""
         reader, timeout, stopped, own = self._reader, self._timeout, self._closed.is_set, self._share.held_out
-        own = np.arange(self._itinerary.held_out) if own is None else own
+        own = np.arange(self._schedule.held_out) if own is None else own
         begin, size, evaluators = (
-            self._itinerary.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
+            self._schedule.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
         )  # fmt: skip
         for index, start in enumerate(range(0, own.size, size)):
             mine = own[start : start + size]
@@ -263,13 +262,13 @@ class BatchFeed:
         """What is to be replaced in a batch of held-out samples."""
         if self._share.held_out is None or (taken == ITSELF).all():
             return
-        own = mask_of(self._share.held_out, self._itinerary.held_out)
+        own = mask_of(self._share.held_out, self._schedule.held_out)
         yield from Missing.among(HELD_OUT, epoch, mine, taken, own, samples)
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
-        size, total, evaluators = self._share.evaluation_batch, self._itinerary.held_out, self._share.evaluators
+        size, total, evaluators = self._share.evaluation_batch, self._schedule.held_out, self._share.evaluators
         for index, start in enumerate(range(0, total, size)):
-            first = self._itinerary.held_out_position(epoch, start)
+            first = self._schedule.held_out_position(epoch, start)
             last = first + min(size, total - start)
             self._await(first, last)
             if evaluators[index % len(evaluators)] == self._share.member:
@@ -404,7 +403,7 @@ class OwnBatches:
     that epoch the lane brings them again.
 
     Args:
-        reader, itinerary: they belong to the lane.
+        reader, schedule: they belong to the lane.
         plan: how the job's own samples are split over its virtual workers.
         block: the virtual ranks of this member.
         order: which samples are the job's own.
@@ -413,10 +412,10 @@ class OwnBatches:
     """
 
     def __init__(
-        self, reader: LaneReader, itinerary: Itinerary, plan: BatchPlan, block: range, order: MemberOrder,
+        self, reader: LaneReader, schedule: LaneSchedule, plan: BatchPlan, block: range, order: MemberOrder,
         timeout: float, stopped: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._reader, self._itinerary, self._plan, self._block = reader, itinerary, plan, block
+        self._reader, self._schedule, self._plan, self._block = reader, schedule, plan, block
         self._order, self._timeout, self._stopped = order, timeout, stopped
         self._positions = self._again = np.empty(0, np.int64)
         self._epoch = 0
@@ -425,8 +424,8 @@ class OwnBatches:
 
     def begin(self, epoch: int) -> None:
         """Turn to an epoch; its steps come next, from the first one on unless it is the lane's first epoch."""
-        plan, first, self._epoch = self._plan, epoch == self._itinerary.first_epoch, epoch
-        base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        plan, first, self._epoch = self._plan, epoch == self._schedule.first_epoch, epoch
+        base = -self._schedule.first_place if first else self._schedule.position(epoch, 0)
         self._positions = base + self._order.padded_places(epoch, plan.padded)
         self._fresh = plan.padded if first else plan.samples
         repeated = np.arange(self._fresh, plan.padded)

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, CloseLane, MakeRing, PrepareLane, SampleSkipped, SkipSamples
 from fleet.spec.job import data_key
 from fleet.spec.subsets import part_of
 from fleet.workers.feed import MakeSubstitute
 from fleet.workers.rank import Rank, time_limit
-from preprocess import HELD_OUT, TRAIN, Ring
-from preprocess.ring.process import use_one_thread
-from preprocess.samples.layout import Array
-from preprocess.samples.ragged import InputPlace
-from preprocess.samples.substitutes import Mask
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import use_one_thread
+from preprocess.samples.layout import Array, InputPlace
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask
 from trainers.repeatable.determinism import use_deterministic
 from trainers.repeatable.random_state import RandomState
 
 if TYPE_CHECKING:
     from fleet.workers.preprocessor_rank import SampleMaker
-    from preprocess import Dataset, SkippedSample
+    from preprocess import Dataset
+    from preprocess.samples.errors import SkippedSample
 
 
 class LentTrainer:

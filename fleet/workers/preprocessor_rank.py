@@ -27,29 +27,20 @@ from fleet.coordination.protocol import (
     SkipSamples,
     StreamAwaited,
 )
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.workers.agreement import lines_of, sentence_of
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    CorruptLimitError,
-    FinishedSamples,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    SampleError,
-    SampleStore,
-    SkippedSample,
-    StoreBudget,
-    is_divided,
-    made_rates,
-    open_stores,
-)
 from preprocess.files.memory import memory_to_keep_samples
-from preprocess.making.worth import bytes_of_prepared
-from preprocess.ring.process import use_one_thread
+from preprocess.making.costs import bytes_of_prepared, is_divided, made_rates, open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import use_one_thread
+from preprocess.samples.errors import CorruptLimitError, SampleError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import LaneSpec
+from preprocess.store.finished_samples import FinishedSamples
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 _IDLE_SECONDS = 0.2
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
-from fleet.coordination.lost_ranks import abort, abort_because
+from fleet.coordination.failures import abort, abort_because
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
@@ -31,20 +31,21 @@ from fleet.coordination.protocol import (
 )
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
-from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.launch.launched import FAILED
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime
 from fleet.workers.watchdog import Board, Watchdog
 from preprocess import NodeMap, Ring
-from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
-from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
+from preprocess.making.broadcast import NodeMap, SlotReceiver
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import SEMAPHORE_BYTES, SemaphoreArray, SharedMemory, forked_memory, node_memory
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from fleet.machine.energy.meter import Meter
+    from fleet.machine.energy import Meter
     from preprocess import Dataset, SlotReceiver
 
 
@@ -131,7 +132,7 @@ class Rank:
         with together(self.world, self.runtime.timeout, "come to make its node's ring"):
             ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
         if self.seat == 0:
-            from preprocess import SlotReceiver
+            from preprocess.making.broadcast import SlotReceiver
 
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
@@ -347,7 +348,7 @@ def meter_of(cluster: ClusterMap, node: int, asked: Energy) -> Meter:
 
     It runs on one rank of a node, which alone loads what reads them.
     """
-    from fleet.machine.energy.meter import Meter, find_counters
+    from fleet.machine.energy import Meter, find_counters
 
     if not asked.read:
         return Meter(())

@@ -24,11 +24,11 @@ from fleet.spec.run_length import drops_last
 from fleet.spec.subsets import part_of
 from fleet.spec.trials import has_folds
 from fleet.workers.feed import Reading
-from preprocess import MemberOrder, SampleLayout
-from preprocess.samples.block_order import BlockOrder
+from preprocess import SampleLayout
 from preprocess.samples.fingerprint import Fingerprint
-from preprocess.samples.member import member_order
-from preprocess.samples.part import Indices, Part
+from preprocess.samples.layout import Indices
+from preprocess.samples.order import BlockOrder
+from preprocess.samples.part import MemberOrder, Part, member_order
 from trainers import BatchPlan, Stop, Task
 from trainers.repeatable.no_exit import no_exit
 from trainers.state.best_checkpoint import ByMetric

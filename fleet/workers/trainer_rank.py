@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from fleet.coordination.errors import CannotGoOnError, StorageError
-from fleet.coordination.lost_ranks import survives_losses
+from fleet.coordination.failures import CannotGoOnError, StorageError, survives_losses
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
@@ -45,7 +44,7 @@ from fleet.coordination.protocol import (
     StopGroup,
 )
 from fleet.journal.work_note import WorkNote
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.profiling.measure import can_go_on, keep_busy, largest_fitting, measure, try_batch
 from fleet.spec import Job
 from fleet.workers.feed import BatchFeed, FeedTimeout, Share
@@ -54,7 +53,9 @@ from fleet.workers.job_run import JobRun, Line, Saving, TrainingTerms, formed, s
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime, batch_set
 from fleet.workers.watchdog import Lifeline
-from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import RingTimeout, WriterLost
+from preprocess.samples.stream import LaneSpec
 from trainers import (
     Arithmetic,
     Batch,
@@ -301,7 +302,7 @@ class TrainerRank:
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = BatchFeed(
-                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout,
+                    reader, order.lane.schedule, share, begin_at, self._device, reading, self._runtime.timeout,
                     self._substitutes.of(order.job),
                 )  # fmt: skip
                 if compute is not None:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fleet.coordination.errors import CannotGoOnError
-from fleet.machine.standard_error import tell
+from fleet.coordination.failures import CannotGoOnError
+from fleet.machine.standard_streams import tell
 from preprocess.files.reading import read_text
 from preprocess.files.writing import write_whole
-from preprocess.ring.process import is_alive, own_identity
-from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memory
+from preprocess.ring.shared_memory import SharedMemory, forked_memory, is_alive, node_memory, own_identity
 from trainers import messages
 from trainers.reduce import overlap
 
@@ -155,7 +154,7 @@ _ROW = np.dtype(
     [
         ("rank", np.int64),
         ("process", np.int64),
-        ("started", np.int64),  # when the process did, see `preprocess.ring.process`
+        ("started", np.int64),  # when the process did, see `preprocess.ring.shared_memory`
         ("sits", np.int64),  # whether there is somebody to watch
         ("told", np.int64),  # whether somebody has said that it does not move
         ("moved", np.float64),  # when it last did; seconds of the node's monotonic clock

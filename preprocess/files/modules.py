@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -198,3 +199,26 @@ def _check_not_hidden(top: str) -> None:
 
 def _place_of(spec: ModuleSpec) -> str:
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "another place")
+
+
+def let_forks_end(numbers: Iterable[int]) -> None:
+    """Let these signals end the processes that are forked from now on, whatever they do here.
+
+    A pool sends SIGTERM to its processes and waits for them: those that only note a signal, or ignore it, stay on.
+    Signals that come while a process forks wait until the new one has its own way to take them.
+    """
+    taken = frozenset(numbers)
+    here = threading.local()  # masks belong to threads
+
+    def hold() -> None:
+        here.mask = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+
+    def go_on() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, here.mask)
+
+    def be_a_fork() -> None:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+        go_on()
+
+    os.register_at_fork(before=hold, after_in_parent=go_on, after_in_child=be_a_fork)

@@ -2,29 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocess.making.preparation import Preparation, common_layout, set_target
-from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
-from preprocess.samples.errors import DecodeError, SampleError, TransformError
+from preprocess.samples.errors import (
+    CorruptSamples,
+    DecodeError,
+    SampleError,
+    SkippedSample,
+    Stage,
+    TransformError,
+    reason_of,
+)
 from preprocess.samples.fingerprint import Fingerprint
-from preprocess.samples.itinerary import Itinerary, Span
-from preprocess.samples.layout import ITSELF, Array, SampleLayout, plain_targets, substitutes_in
-from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
-from preprocess.samples.owners import Indices
-from preprocess.samples.ragged import InputPlace, places_in
-from preprocess.samples.stream import DatasetSpec
-from preprocess.samples.substitutes import MOST_SUBSTITUTES, Mask, substitutes
-from preprocess.sources.blocks import block_order
+from preprocess.samples.layout import (
+    ITSELF,
+    Array,
+    Indices,
+    InputPlace,
+    SampleLayout,
+    places_in,
+    plain_targets,
+    substitutes_in,
+)
+from preprocess.samples.order import (
+    HELD_OUT,
+    MOST_SUBSTITUTES,
+    TRAIN,
+    EpochOrders,
+    Mask,
+    SampleGenerator,
+    seed_global_generators,
+    substitutes,
+)
+from preprocess.samples.stream import DatasetSpec, LaneSchedule, SourceSpec, Span
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Source, Subset, described
-from preprocess.sources.weights import Weights, checked_weights, weights_of
-from preprocess.store.sample_store import SampleStore
+from preprocess.sources.source import (
+    Source,
+    Subset,
+    Weights,
+    block_order,
+    checked_weights,
+    described,
+    open_source,
+    weights_of,
+)
+from preprocess.store.sample_store import Prepared, SampleStore
+from preprocess.transforms.transform import Pipeline, build_transforms
+
+
+class Preparation:
+    """One source with its transforms.
+
+    Attributes:
+        source: the source, opened.
+        pipeline: its transforms.
+        layout: shape and dtype of its samples, transforms applied.
+        prepared_layout: after those that draw nothing; -1 for a side that differs.
+        has_own_source: the source is the user's.
+        has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
+        needs_generator: something may draw.
+        copy: writes many samples at once, see `Source`; None: each is prepared by itself.
+        is_kept: samples that are read and prepared once may be kept: nothing of that draws.
+        kept_are_finished: what is kept of a sample is the finished one: no transform is left to be done.
+
+    Args:
+        spec: the source.
+        transforms: see `build_transforms`.
+        looks: see `open_source`.
+        store: the user's word: samples may be kept, or may not; None: unless the source is the user's own.
+        seed: see `open_source`.
+
+    Raises:
+        SourceError, TransformError: see `open_source` and `build_transforms`.
+    """
+
+    def __init__(
+        self, spec: SourceSpec, transforms: Sequence[Any], looks: int, store: bool | None, seed: int = 0
+    ) -> None:
+        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks, seed)
+        given = self.source.layout
+        encoded = bool(getattr(self.source, "encoded", False))
+        self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)
+        self.layout: SampleLayout = self.pipeline.output_layout(given)
+        own = not isinstance(spec.source, str) or ":" in spec.source
+        self.has_own_source, self._seed = own, seed
+        self.has_user_code = own or self.pipeline.has_user_code
+        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
+        copies_many = not self.needs_generator and bool(getattr(self.source, "copies_many", False))
+        self.copy: Callable[[Indices, Array, Array], None] | None = cast(Any, self.source).copy if copies_many else None
+        self.is_kept = not own if store is None else store
+        self._prefix, self._suffix = self.pipeline.split()
+        self.kept_are_finished = self.is_kept and not self._suffix.transforms
+        self.prepared_layout = self._prefix.varying_layout(given)
+        if given.is_ragged:
+            self.prepared_layout = replace(self.prepared_layout, input_shape=(-1,))
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What tells whether another process has the same samples; a built-in source's are its files', all of them."""
+        length = len(self.source)
+        return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
+
+    def prepare(self, image: Array, target_view: Array) -> Prepared:
+        """Apply the transforms that draw nothing to what was read; valid until the next call.
+
+        Args:
+            image: as the source gave it.
+            target_view: the target, (1, ...).
+        """
+        return Prepared(self._prefix.apply(image), target_view[0, ...])
+
+    def finish(
+        self, prepared: Prepared, rng: np.random.Generator | None, input_view: InputPlace, target_view: Array
+    ) -> None:
+        """Apply the other transforms, into an input, of the layout's shape, and a target, (1, ...)."""
+        target_view[0] = prepared.target
+        image = prepared.image.copy() if self._suffix.has_user_code else prepared.image
+        self._suffix.apply_into(image, rng, input_view)
+
+
+def common_layout(layouts: Sequence[SampleLayout]) -> SampleLayout | None:
+    """Return the layout of samples of all these, -1 for a side that differs; the first's where kinds differ."""
+    if not layouts:
+        return None
+    first, *others = layouts
+    sides = list(first.input_shape)
+    for other in others:
+        if len(other.input_shape) == len(sides) and other.input_dtype == first.input_dtype:
+            sides = [one if one == side else -1 for one, side in zip(sides, other.input_shape)]
+    return replace(first, input_shape=tuple(sides))
+
+
+def set_target(view: Array, target: object) -> None:
+    """Write a target into its place, (1, ...); NumPy alone would stretch or cut what does not fit."""
+    if type(target) is np.int64 and view.dtype == np.int64 and view.ndim == 1:  # a class, as most are
+        view[0] = target
+        return
+    value = np.asarray(target)
+    if value.shape != view.shape[1:] or not np.can_cast(value.dtype, view.dtype, "same_kind"):
+        wanted = f"{view.shape[1:]} of {view.dtype}"
+        raise ValueError(f"the target is {value.shape} of {value.dtype}, all others are {wanted}")
+    view[0] = value
+
 
 #: Bytes of samples that are copied together at most.
 _MOST_COPIED = 1 << 20
@@ -120,7 +245,7 @@ class Dataset:
         """The samples of a kind: their source with its transforms."""
         return self._preparations[kind]
 
-    def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
+    def fill(self, schedule: LaneSchedule, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
 
         Inputs and targets are those of a slot, or as `SampleLayout.empty` makes them.
@@ -133,7 +258,7 @@ class Dataset:
             SampleError, CorruptLimitError: see `make`.
         """
         done, rows = 0, _Rows(inputs, targets)
-        for span in itinerary.spans(start, start + len(inputs)):
+        for span in schedule.spans(start, start + len(inputs)):
             samples, begin = self.samples_of(span, seed), done
             for done in self._copied(span.kind, samples, begin, inputs, rows):
                 yield done
@@ -159,7 +284,7 @@ class Dataset:
             spans: what the slot carries.
             seed: the order and the transforms draw from it.
             rows: where they lie in the slot, ascending, (count,).
-            keys: which ones they are, see `preprocess.samples.owners`, (count,).
+            keys: which ones they are, see `preprocess.samples.stream`, (count,).
             inputs, targets: the slot's, (slot samples, ...).
             store: keeps what is prepared, and is told what the lane has carried; None: nothing is kept.
             lane: its number.
@@ -349,7 +474,7 @@ class Dataset:
         return error
 
     def _key(self, kind: str, sample: int) -> int:
-        """What a store calls the sample, see `preprocess.samples.owners`."""
+        """What a store calls the sample, see `preprocess.samples.stream`."""
         return sample if kind == TRAIN else self.length + sample
 
 

@@ -1,14 +1,22 @@
-"""The shape and dtype of one sample, and of a block of samples in shared memory."""
+"""The shape and dtype of one sample, of a block of samples in shared memory, and of samples of any number of bytes."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Indices = npt.NDArray[np.int64]
 
 #: What stands for the index of a substitute where the sample could be made.
 ITSELF = -1
@@ -98,3 +106,58 @@ def substitutes_in(targets: Array) -> Array | None:
         None where it does not say.
     """
     return targets[_SUBSTITUTE] if targets.dtype.names else None
+
+
+@dataclass(frozen=True)
+class RaggedSize:
+    """What a map-style data set of ragged samples says of itself, as its attribute `ragged`.
+
+    Its inputs are arrays of bytes, (any,) uint8.
+
+    Attributes:
+        most: bytes of the largest sample; a larger one is refused.
+        mean: bytes of a sample in the mean, as far as is known, at least 1.
+    """
+
+    most: int
+    mean: int
+
+
+class SamplePlace:
+    """Where one ragged sample goes: a row of a slot, or of an array of objects."""
+
+    def __init__(self, rows: Any, row: int) -> None:
+        self._rows, self._row = rows, row
+
+    def put(self, sample: Array) -> None:
+        """Write a copy of the sample there.
+
+        Raises:
+            ValueError: it is no array of bytes, (any,) uint8, or larger than the largest.
+        """
+        if sample.ndim != 1 or sample.dtype != np.uint8:
+            raise ValueError(f"the sample is {sample.shape} of {sample.dtype}, all others are (any,) of uint8")
+        self._rows[self._row] = sample.copy() if isinstance(self._rows, np.ndarray) else sample
+
+
+InputPlace = Array | SamplePlace
+"""Where one input is written: its part of a slot, or the place of a ragged one."""
+
+
+def places_in(inputs: Any) -> Callable[[int], InputPlace]:
+    """Return what gives the place of a row among inputs: of a slot, or as `SampleLayout.empty` makes them."""
+    if isinstance(inputs, np.ndarray) and inputs.dtype != object:
+        return inputs.__getitem__
+    return lambda row: SamplePlace(inputs, row)
+
+
+def tensor_in_place(samples: Array) -> torch.Tensor:
+    """Return a tensor on the memory of an array, also where that is read only: it must not be written to then.
+
+    torch cannot express that, and warns of it once.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(samples)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from preprocess.sharing.place import ServicePlace
-from preprocess.sharing.settings import SETTINGS
-from preprocess.sharing.start import serve
+from preprocess.sharing.launch import SETTINGS, ServicePlace
+from preprocess.sharing.service import serve
 
 
 def main(name: str) -> None:

@@ -4,32 +4,455 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from hashlib import blake2b
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from preprocess.making.dataset import Dataset
-from preprocess.samples.block_order import OrderSpec
-from preprocess.samples.corrupt import SkippedSample
-from preprocess.samples.errors import DataSpecError, RingTimeout
-from preprocess.samples.layout import Array
-from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.part import Part
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import DataSpecError, RingTimeout, ServiceError, SkippedSample, WriterLost
+from preprocess.samples.layout import ITSELF, Array, Indices, InputPlace, places_in, tensor_in_place
+from preprocess.samples.order import (
+    HELD_OUT,
+    TRAIN,
+    BlockOrder,
+    Mask,
+    OrderSpec,
+    kept_global_generators,
+    mask_of,
+    order_of,
+)
+from preprocess.samples.part import MemberOrder, Part
 from preprocess.samples.stream import DatasetSpec, SourceSpec
-from preprocess.samples.tensors import tensor_in_place
-from preprocess.sharing.launch import COPY_ADVICE
-from preprocess.sharing.messages import Channel, Hello, Read
-from preprocess.sharing.own_samples import OwnSamples, Places, checked_part, part_label, with_folds
-from preprocess.sharing.own_substitutes import OwnSubstitutes
-from preprocess.sharing.place import ServicePlace
-from preprocess.sharing.settings import ServiceSettings, digest_of
-from preprocess.sharing.shared_stream import SharedStream
-from preprocess.sharing.start import find_or_start
+from preprocess.sharing.launch import COPY_ADVICE, ServicePlace, ServiceSettings, digest_of
+from preprocess.sharing.messages import (
+    Assigned,
+    Channel,
+    ChannelClosed,
+    Failed,
+    Hello,
+    LaneLeft,
+    LoaderMessage,
+    Read,
+    Refused,
+    Rested,
+    Skipped,
+    Welcome,
+)
+from preprocess.sharing.service import find_or_start
 from preprocess.sources.map_style import check_map_style
+
+
+class ReadingPace:
+    """Takes the waiting out of what an epoch took, or a part of one. Times are seconds of any one clock.
+
+    Attributes:
+        rate: samples/s that the last one would have been read at without waiting; 0: none has been read yet.
+    """
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._begun: tuple[int, float, float] | None = None
+
+    def begins(self, place: int, now: float, waited: float) -> None:
+        """The loader reads from a place on; it has waited so long in all."""
+        self._begun = (place, now, waited)
+
+    def ends(self, place: int, now: float, waited: float) -> None:
+        """It has read up to there, and does something else from now on; nothing happens if it did so already."""
+        if self._begun is None:
+            return
+        (begin, since, before), self._begun = self._begun, None
+        own = now - since - (waited - before)
+        if place > begin and own > 0:
+            self.rate = (place - begin) / own
+
+
+Places = range | Indices
+"""Places of an epoch, ascending."""
+
+
+class SubsetSamples:
+    """The samples of one kind that are a loader's own, and where an epoch of the stream has them.
+
+    Args:
+        kind: "train" or "held_out".
+        seed: the order is drawn from it.
+        length, held_out: samples of the data set, at least one of the kind.
+        blocks: the stream's order by blocks; None: its samples are shuffled with all others.
+        part: which training samples are its own, and which fold of them is held out; None: all. Without a fold all
+            held-out samples are its own.
+
+    Attributes:
+        count: m, how many are its own.
+        mask: which samples of the kind are, (n,) or (h,); None: all.
+
+    Raises:
+        DataSpecError: the data set has too few samples for the part.
+    """
+
+    def __init__(
+        self, kind: str, seed: int, length: int, held_out: int, part: Part | None, blocks: BlockOrder | None = None
+    ) -> None:
+        self._held_out: Indices | None = None
+        self._order: MemberOrder | None = None
+        self._stream = length, seed, blocks
+        self.mask: Mask | None = None
+        self.count = held_out if kind == HELD_OUT else length
+        if part is None or (kind == HELD_OUT and part.fold is None):
+            return
+        try:
+            own = part.held_out(length) if kind == HELD_OUT else part.train(length)
+        except ValueError as error:
+            rule = f"the data set has {length} training samples; {error}"
+            raise DataSpecError(_short(part), rule, "mend the part, or name other data") from error
+        self.count, self.mask = own.size, mask_of(own, held_out if kind == HELD_OUT else length)
+        if kind == HELD_OUT:
+            self._held_out = own
+        else:
+            self._order = MemberOrder(own, length, seed, blocks)
+
+    def places(self, epoch: int, padded: int) -> Places:
+        """Return where they lie in an epoch, in its order, padded from its start again to a length, (padded,)."""
+        if self._held_out is not None:
+            return self._held_out
+        return range(padded) if self._order is None else self._order.padded_places(epoch, padded)
+
+    def samples_at(self, epoch: int, places: Indices) -> Indices:
+        """Return which samples lie at some places of an epoch, of those that are its own: indices in the data set."""
+        if self._held_out is not None:
+            return places
+        length, seed, blocks = self._stream
+        return order_of(length, seed, epoch, blocks)[places % length]
+
+    def tail(self, epoch: int, padded: int) -> int:
+        """How far an epoch of the stream must reach into its order again, to have these places all."""
+        if self._order is not None:
+            return self._order.tail(epoch, padded)
+        return max(padded - self.count, 0)
+
+
+def checked_part(part: Part | None) -> Part | None:
+    """Return a part as it is used: its subset an int, or a tuple of ints; None for all samples.
+
+    Raises:
+        DataSpecError: it is no part.
+    """
+    if part is None:
+        return None
+    if not isinstance(part, Part):
+        example = "write Part(subset=..., fold=Fold(index=0, count=5, seed=0), bag=Bag(fraction=0.8, seed=0))"
+        raise DataSpecError(part, "a part is a preprocess.Part", example)
+    if part.subset is None:
+        return None if part == Part() else part
+    indices = np.asarray(part.subset)
+    if indices.ndim > 1 or not np.issubdtype(indices.dtype, np.integer):
+        rule = "a subset is how many of the first samples, or the indices of some"
+        raise DataSpecError(part.subset, rule, "write subset=1000, or subset=(3, 17, 44)")
+    return replace(part, subset=tuple(indices.tolist()) if indices.ndim else int(indices))
+
+
+def with_folds(data: DatasetSpec, part: Part | None) -> DatasetSpec:
+    """Return what a service makes of data where a fold is held out: each training sample is a held-out one, too.
+
+    Raises:
+        DataSpecError: the data have held-out samples of their own.
+    """
+    if part is None or part.fold is None:
+        return data
+    if data.held_out is not None and data.held_out.to_json() != data.train.to_json():
+        rule = f"each fold is held out in its turn, and the data {data.name!r} have held_out, which all evaluate on"
+        raise DataSpecError(part.fold, rule, "take held_out away from the data, or the fold from the part")
+    return replace(data, held_out=data.train)
+
+
+def part_label(part: Part | None) -> str:
+    """Return a short name of a part, another for each; empty for all samples."""
+    return "" if part is None else blake2b(repr(part).encode(), digest_size=8).hexdigest()
+
+
+def _short(part: Part) -> Part:
+    """The part as an error shows it: of a long subset its first indices."""
+    return replace(part, subset=part.subset[:5]) if isinstance(part.subset, tuple) else part
+
+
+class SubsetSubstitutes:
+    """Makes them in the loader's own process. The data set is opened there when the first is wanted.
+
+    Args:
+        data: the data set; the service counts what is skipped.
+        kind, seed: the loader's.
+        own: its samples.
+        on_skip: called with each sample that is found corrupt here.
+    """
+
+    def __init__(
+        self, data: DatasetSpec, kind: str, seed: int, own: SubsetSamples, on_skip: Callable[[SkippedSample], None]
+    ) -> None:
+        self._data, self._kind, self._seed, self._own, self._on_skip = data, kind, seed, own, on_skip
+        self._opened: Dataset | None = None
+
+    def put(self, epoch: int, places: Indices, taken: Array, inputs: Array, targets: Array) -> None:
+        """Put the loader's own where the stream has others.
+
+        Args:
+            places: of the samples in the epoch, (count,).
+            taken: what lies there: `ITSELF`, or the index of the sample that was taken in its place, (count,).
+            inputs, targets: what lies there, (count, ...).
+        """
+        rows = np.flatnonzero(taken != ITSELF)
+        if rows.size and self._own.mask is not None:
+            rows = rows[~self._own.mask[taken[rows]]]
+            samples, place = self._own.samples_at(epoch, places[rows]), places_in(inputs)
+            for row, sample in zip(rows.tolist(), samples.tolist()):
+                self._make(epoch, sample, place(row), targets[row : row + 1])
+
+    def _make(self, epoch: int, sample: int, input_place: InputPlace, target: Array) -> None:
+        assert self._own.mask is not None
+        with kept_global_generators(), _one_thread():
+            if self._opened is None:
+                self._opened = Dataset(replace(self._data, corrupt_limit=sys.maxsize), self._on_skip)
+            self._opened.make_substitute(self._kind, self._seed, epoch, sample, input_place, target, self._own.mask)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute in this thread alone, as it does in the service."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+#: How often a loader starts again after the service has died, for one batch.
+_MOST_RETURNS = 3
+
+#: How long a loader waits for the service's last word on an epoch; without it, only news of skipped samples are late.
+_REST_SECONDS = 5.0
+
+
+class SharedStream:
+    """One epoch after the other, read from lanes that the service gives and changes.
+
+    Args:
+        connect: finds the service, or starts it.
+        hello: how this loader introduces itself.
+        timeout: seconds that a wait for samples, or for the service, may take.
+        on_skip: called with each sample that the service skipped while this loader was there.
+
+    Attributes:
+        layout: the layout of the samples.
+        length, held_out: samples of the data set.
+        blocks: the order by blocks of its training samples; None: they are shuffled with all others.
+        readers: how many loaders read the present lane.
+        seconds_waited: time spent waiting for samples and for other loaders.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Channel], hello: Hello, timeout: float, on_skip: Callable[[SkippedSample], None]
+    ) -> None:
+        self._connect, self._hello, self._timeout, self._on_skip = connect, hello, timeout, on_skip
+        self._reader: LaneReader | None = None
+        self._read: Read | None = None
+        self._first_place = 0
+        self._place = 0  # before it, all was released
+        self._failure = ""
+        self._returns = 0
+        self._pace = ReadingPace()
+        self.readers = 0
+        self.seconds_waited = 0.0
+        self._join()
+
+    def read(self, request: Read) -> None:
+        """Ask for an epoch, or for another place of it."""
+        self._leave_lane()
+        self._pace.ends(self._place, time.monotonic(), self.seconds_waited)
+        self._read, self._place, self._failure = replace(request, rate=self._pace.rate), request.place, ""
+        self._pace.begins(self._place, time.monotonic(), self.seconds_waited)
+        self._send(self._read)
+
+    def rest(self) -> None:
+        """Read no more for now, and hear the last words on the samples that were read; nothing after `close`."""
+        if self._channel.is_closed:
+            return
+        self._leave_lane()
+        self._pace.ends(self._place, time.monotonic(), self.seconds_waited)
+        self._read = None
+        self._send(LaneLeft())
+        deadline = time.monotonic() + _REST_SECONDS
+        with suppress(ChannelClosed):
+            while not isinstance(message := self._channel.receive(self._left(deadline))[0], Rested | None):
+                self._note(message)
+
+    def check(self) -> None:
+        """Raise ServiceError if the service has said that something failed."""
+        if self._failure:
+            raise ServiceError(self._failure)
+
+    def close(self) -> None:
+        """Leave the service."""
+        self._leave_lane()
+        self._channel.close()
+
+    def samples(self, places: Places, taken: Array | None = None) -> tuple[Array, Array]:
+        """Wait for some places of the epoch and return (inputs, targets), (count, ...) each.
+
+        Args:
+            places: ascending, at least one; others' samples may lie between them.
+            taken: (count,) int64 to write into what was taken in place of each, see `LaneReader.substitutes`; then all
+                are copies. None: nobody asks.
+
+        They are views that lie in shared memory where that is possible, valid until `release`, and not to be written.
+
+        Raises:
+            RingTimeout: they did not come in time.
+            ServiceError: the service says why they will not come.
+        """
+        begin = time.monotonic()
+        try:
+            found = self._view(places) if isinstance(places, range) and taken is None else None
+            return self._copied(np.asarray(places), taken) if found is None else found
+        finally:
+            self.seconds_waited += time.monotonic() - begin
+
+    def release(self, place: int) -> None:
+        """Give back what lies before a place of the epoch."""
+        self._place = place
+        if self._reader is not None:
+            self._reader.release(place - self._first_place)
+
+    def _view(self, places: range) -> tuple[Array, Array] | None:
+        """Return what lies side by side, or None if the lane never holds it all at once."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            reader = self._present_reader(deadline)
+            first, last = places.start - self._first_place, places.stop - self._first_place
+            if last - first > reader.samples - self._slot_samples:
+                return None
+            while last - reader.released > reader.samples:  # others of the lane are further behind
+                if not self._await(reader, min(first, reader.released + reader.samples), deadline):
+                    break
+                reader.release(first)
+            else:
+                if self._await(reader, last, deadline):
+                    return reader.view(first, last)
+
+    def _copied(self, places: Indices, taken: Array | None) -> tuple[Array, Array]:
+        """Copy samples as they come, and let pass what lies between them; each wait has its own time-out."""
+        inputs, targets = self.layout.empty(places.size)
+        done = 0
+        while done < places.size:
+            deadline = time.monotonic() + self._timeout
+            reader = self._present_reader(deadline)
+            self._place = int(places[done])  # from here on, where the service gives another lane
+            position = self._place - self._first_place
+            reader.release(position)
+            if reader.available <= position:
+                self._await(reader, reader.available + 1, deadline)
+                continue
+            here = done + int(np.searchsorted(places[done:], self._first_place + reader.available))
+            reader.take(places[done:here] - self._first_place, (inputs[done:here], targets[done:here]))
+            if taken is not None:
+                taken[done:here] = reader.substitutes(places[done:here] - self._first_place)
+            done = here
+        return inputs, targets
+
+    def _present_reader(self, deadline: float) -> LaneReader:
+        """Do what the service has said, and return this loader's end of its lane as soon as it has one."""
+        while True:
+            self._hear()
+            if self._reader is not None:
+                return self._reader
+            self._await_news(deadline, "the service to give a lane (it may wait for other loaders)")
+
+    def _await(self, reader: LaneReader, position: int, deadline: float) -> bool:
+        """Wait for what lies before a lane position; False if the service has to be heard first."""
+        try:
+            return reader.wait(position, self._left(deadline), self._channel.is_readable)
+        except WriterLost:
+            self._await_news(deadline, "the service to replace a preprocessor that died")
+            return False
+
+    def _hear(self) -> None:
+        """Do what the service has said."""
+        try:
+            while (message := self._channel.receive(0.0)[0]) is not None:
+                self._note(message)
+        except ChannelClosed:
+            self._return()
+        self.check()
+
+    def _note(self, message: LoaderMessage) -> None:
+        if isinstance(message, Failed):
+            self._failure = message.reason
+        elif isinstance(message, Skipped):
+            self._on_skip(message.sample)
+        elif isinstance(message, Assigned) and self._read is not None:
+            self._move(message)
+
+    def _move(self, to: Assigned) -> None:
+        """Go on in another lane, at the place where this loader is."""
+        self._leave_lane()
+        self._reader = self._ring.lanes[to.lane].reader(self._number, self.layout, to.generation, self._timeout)
+        self._first_place, self.readers = to.first_place, to.readers
+        self._reader.release(self._place - to.first_place)
+
+    def _await_news(self, deadline: float, what: str) -> None:
+        if not self._channel.is_readable(self._left(deadline)):
+            raise RingTimeout(f"this loader waited {self._timeout:g} s for {what}")
+
+    def _return(self) -> None:
+        """Start again where this loader is, after the service has died."""
+        self._leave_lane()
+        self._channel.close()
+        self._returns += 1
+        if self._returns > _MOST_RETURNS:
+            raise ServiceError(f"the service of this node's loaders died {self._returns} times")
+        self._join()
+        if self._read is not None:
+            read = self._read
+            self._send(replace(read, place=self._place))
+
+    def _join(self) -> None:
+        self._channel = self._connect()
+        self._send(self._hello)
+        answer, descriptors = self._channel.receive(self._timeout, descriptors=1)
+        if isinstance(answer, Refused):
+            raise ServiceError(answer.reason)
+        if not isinstance(answer, Welcome):
+            raise RingTimeout(f"the service of this node's loaders did not answer for {self._timeout:g} s")
+        (descriptor,) = descriptors
+        self._ring = Ring.received(answer.shape, descriptor)
+        os.close(descriptor)
+        self._number, self._slot_samples = answer.reader, answer.shape.slot_samples
+        self.layout, self.length, self.held_out = answer.layout, answer.length, answer.held_out
+        self.blocks = answer.blocks
+
+    def _leave_lane(self) -> None:
+        if self._reader is not None:
+            self._reader.leave()
+            self._reader = None
+
+    def _send(self, message: Hello | Read | LaneLeft) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed:
+            return  # the next one who waits learns it, and returns
+
+    def _left(self, deadline: float) -> float:
+        return max(deadline - time.monotonic(), 0.0)
+
 
 _MOST_SLOT_SAMPLES = 128
 
@@ -233,17 +656,17 @@ class SharedLoader:
         self.skipped.append(sample)
         warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
 
-    def _own_samples(self, digest: str) -> OwnSamples:
+    def _own_samples(self, digest: str) -> SubsetSamples:
         stream, part = self._stream, self._part
         if self._kind == HELD_OUT and not stream.held_out:
             raise DataSpecError(digest, "this data set has no held-out samples", "leave held_out out")
-        return OwnSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
+        return SubsetSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
 
-    def _own_substitutes(self, data: DatasetSpec | None) -> OwnSubstitutes | None:
+    def _own_substitutes(self, data: DatasetSpec | None) -> SubsetSubstitutes | None:
         """What makes them; None: those of the stream are taken."""
         if data is None or data.on_corrupt != "skip" or self._own.mask is None:
             return None
-        return OwnSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)
+        return SubsetSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)
 
     @property
     def _per_rank(self) -> int:

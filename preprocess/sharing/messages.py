@@ -1,19 +1,86 @@
-"""What a loader and the service of its node tell each other, and the channel that carries it."""
+"""What a loader and the service of its node tell each other: JSON over a local socket; nothing is unpickled."""
 
 from __future__ import annotations
 
+import json
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, Generic, TypeVar, get_args
 
-from preprocess.ring.control import RingShape
-from preprocess.samples.block_order import BlockOrder
-from preprocess.samples.corrupt import SkippedSample
+from pydantic import TypeAdapter
+
+from preprocess.ring.lane_memory import RingShape
+from preprocess.samples.errors import SkippedSample
 from preprocess.samples.layout import SampleLayout
+from preprocess.samples.order import BlockOrder
 from preprocess.samples.stream import LaneSpec
-from preprocess.sharing.message_codec import MessageCodec
+
+M = TypeVar("M")
+
+
+class MessageError(ValueError):
+    """Something that is no message, or that no message can hold."""
+
+
+class MessageCodec(Generic[M]):
+    """Writes and reads messages: the name of the message's class in one line, then its fields.
+
+    Args:
+        kinds: the dataclasses of all messages.
+    """
+
+    def __init__(self, kinds: Iterable[type[M]]) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+        self._adapters: dict[str, TypeAdapter[M]] = {}
+
+    @property
+    def kinds(self) -> tuple[type[M], ...]:
+        """The dataclasses of all messages."""
+        return tuple(self._kinds.values())
+
+    def encode(self, message: M) -> bytes:
+        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes "?".
+
+        Raises:
+            MessageError: a field holds what JSON cannot.
+        """
+        name = type(message).__name__
+        try:
+            plain = self._adapter(name).dump_python(message, warnings=False)  # NumPy scalars are plain below
+            fields = json.dumps(plain, ensure_ascii=False, default=_plain)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise MessageError(f"the message {name} cannot be written: {error}") from error
+        return name.encode() + b"\n" + fields.encode(errors="replace")
+
+    def decode(self, text: bytes) -> M:
+        """Return the message that `text` holds.
+
+        Raises:
+            MessageError: it is none of ours.
+        """
+        head, _, fields = text.partition(b"\n")
+        name = head.decode(errors="replace")
+        if name not in self._kinds:
+            raise MessageError(f"{head!r} is no message's name; there are {', '.join(self._kinds)}")
+        try:
+            return self._adapter(name).validate_json(fields)
+        except ValueError as error:
+            raise MessageError(str(error)) from error
+
+    def _adapter(self, name: str) -> TypeAdapter[M]:
+        """Made at the first message of its kind, as it takes its time, and most processes see few kinds."""
+        if name not in self._adapters:
+            self._adapters[name] = TypeAdapter(self._kinds[name])
+        return self._adapters[name]
+
+
+def _plain(value: Any) -> Any:
+    """JSON for NumPy scalars."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +125,7 @@ class Read:
     Attributes:
         kind, seed, epoch: what it reads.
         place: from which on.
-        tail: places that are appended to the order, see `Itinerary`.
+        tail: places that are appended to the order, see `LaneSchedule`.
         rate: samples/s that it reads while none is late; 0: it does not know yet.
     """
 
@@ -129,8 +196,8 @@ class Skipped:
 
 ToService = Hello | Read | LaneLeft | LaneFailed | Skipped
 ToLoader = Welcome | Refused | Assigned | Rested | Failed | Skipped
-ToStaff = FillLane | StopFilling
-LoaderMessage = ToService | ToLoader | ToStaff
+ToWorker = FillLane | StopFilling
+LoaderMessage = ToService | ToLoader | ToWorker
 LOADER_MESSAGES: MessageCodec[LoaderMessage] = MessageCodec(get_args(LoaderMessage))
 _MOST_BYTES = 2**20
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import NotArrays, SourceError
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.samples.names import load_object
+from preprocess.samples.errors import NotArrays, SourceError, load_object
+from preprocess.samples.layout import Array, RaggedSize, SampleLayout
 from preprocess.samples.order import global_generators_seeded
-from preprocess.samples.ragged import RaggedSize
 from preprocess.sources.arrays import is_plain_image
 
 
@@ -101,28 +99,30 @@ def _no_pair(sample: Any) -> str | None:
     return f"a {type(sample).__name__}" if isinstance(sample, (str, bytes, int, float)) else None
 
 
-def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1, seed: int = 0) -> MapStyleSource:
-    """Open `module:Name` and wrap the data set that it gives; looks: see `MapStyleSource`; seed: see `open_items`.
+def open_items(name: str, arguments: Mapping[str, Any], seed: int = 0) -> Any:
+    """Return the map-style data set that `module:Name` gives, see `constructed`.
 
     Raises:
-        SourceError: see `open_items`; or its samples are not (input, target) of one shape.
+        SourceError: as `constructed`, or the result is no map-style data set.
     """
-    return MapStyleSource(open_items(name, arguments, seed), name, looks)
+    items = constructed(name, arguments, seed)
+    check_map_style(items, name)
+    return items
 
 
-def open_items(name: str, arguments: Mapping[str, Any], seed: int = 0) -> Any:
-    """Return the map-style data set that `module:Name` is, or gives when it is called with the arguments.
+def constructed(name: str, arguments: Mapping[str, Any], seed: int = 0) -> Any:
+    """Return the data set or source that `module:Name` is, or gives when it is called with the arguments.
 
     The call draws from the global generators as a script does after `torch.manual_seed(seed)`; they are then put back.
 
     Raises:
-        SourceError: the name does not import, the call raises, or the result is no map-style data set.
+        SourceError: the name does not import, or the call raises.
     """
     maker = load_object(name, SourceError)
-    is_data_set = hasattr(maker, "__getitem__") and not isinstance(maker, type)
+    is_data_set = not isinstance(maker, type) and (hasattr(maker, "__getitem__") or hasattr(maker, "read"))
     try:
         with global_generators_seeded(seed):
-            items = maker if is_data_set else maker(**arguments)
+            return maker if is_data_set else maker(**arguments)
     except SourceError:
         raise
     except Exception as cause:  # the user's code may raise anything
@@ -131,8 +131,6 @@ def open_items(name: str, arguments: Mapping[str, Any], seed: int = 0) -> Any:
         if isinstance(cause, FileNotFoundError) and not os.path.isabs(str(cause.filename or "/")):
             mend += f"; relative paths begin in {os.getcwd()}"
         raise SourceError(name, rule, mend) from cause
-    check_map_style(items, name)
-    return items
 
 
 def check_map_style(items: Any, what: str) -> None:

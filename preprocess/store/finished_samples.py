@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from preprocess.samples.itinerary import Span
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import Array, Indices, SampleLayout
 from preprocess.samples.order import HELD_OUT, TRAIN
-from preprocess.samples.owners import Indices
-from preprocess.samples.stream import LaneSpec
+from preprocess.samples.stream import LaneSpec, Span
 
 _NOWHERE = -1
 _MARGIN = 1.1
@@ -58,14 +56,14 @@ class SlotPortion:
     def spans(self) -> Iterator[tuple[Span, slice]]:
         """Yield what the slot carries, each with those of the rows that belong to it."""
         first = 0
-        for span in self.spec.itinerary.spans(self.start, self.start + len(self.inputs)):
+        for span in self.spec.schedule.spans(self.start, self.start + len(self.inputs)):
             begin, end = np.searchsorted(self.rows, (first, first + span.count)).tolist()
             first += span.count
             yield span, slice(begin, end)
 
     def places(self) -> Iterator[tuple[EpochPart, Indices, Indices]]:
         """Yield what the rows belong to: a part, the samples' places there, and the rows, (any,) each."""
-        stream, length, first = self.spec.stream, self.spec.itinerary.length, 0
+        stream, length, first = self.spec.stream, self.spec.schedule.length, 0
         for span, own in self.spans():
             rows = self.rows[own]
             places = rows - first + span.start
@@ -179,8 +177,8 @@ class FinishedSamples:
 
     def _begin(self, part: EpochPart, spec: LaneSpec) -> _KeptPart | None:
         """Make room for a part, if that can be: what no open lane carries makes way, the longest unused first."""
-        itinerary, makers = spec.itinerary, len(spec.makers) or self._writers
-        samples = itinerary.held_out if part.kind == HELD_OUT else itinerary.length
+        schedule, makers = spec.schedule, len(spec.makers) or self._writers
+        samples = schedule.held_out if part.kind == HELD_OUT else schedule.length
         room = min(samples, math.ceil(_MARGIN * samples / makers))
         need = room * (spec.layout.input_bytes + spec.layout.target_bytes) + samples * np.dtype(np.int32).itemsize
         idle = [each for each in self._kept if not any(map(each.is_of, self._lanes.values()))]

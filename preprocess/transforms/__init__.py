@@ -1,6 +1,6 @@
-"""The built-in transforms, one a file: frozen dataclasses whose fields are their parameters.
+"""The built-in transforms: frozen dataclasses whose fields are their parameters.
 
 Each has `output_shape(shape) -> shape` and is called with (image, rng, out) -> image, see
-`preprocess.transforms.transform`. Images are (height, width, channels) and keep their dtype:
-normalisation belongs to the trainer.
+`preprocess.transforms.transform`. Images are (height, width, channels) and keep their dtype: normalisation belongs to
+the trainer.
 """

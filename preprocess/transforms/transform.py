@@ -10,18 +10,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from preprocess.samples.decode import Scratch, decode_picture
-from preprocess.samples.errors import TransformError, spelling_advice
-from preprocess.samples.layout import Array, SampleLayout
-from preprocess.samples.names import load_object
-from preprocess.samples.ragged import InputPlace, SamplePlace
-from preprocess.transforms.colour_jitter import ColourJitter
-from preprocess.transforms.crop import CenterCrop, RandomCrop
-from preprocess.transforms.decode import Decode
-from preprocess.transforms.flip import Flip
-from preprocess.transforms.random_resized_crop import RandomResizedCrop
-from preprocess.transforms.resize import Resize
-from preprocess.transforms.rotation import Rotation
+from preprocess.samples.errors import TransformError, load_object, spelling_advice
+from preprocess.samples.layout import Array, InputPlace, SampleLayout, SamplePlace
+from preprocess.transforms.decode import Decode, Scratch, decode_picture
+from preprocess.transforms.images import CenterCrop, ColourJitter, Flip, RandomCrop, RandomResizedCrop, Resize, Rotation
 
 #: The length of a side that is not the same in all images of a source.
 _VARIES = -1

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from fleet.journal.added_jobs import AddedJobs, JobMapping
 from fleet.journal.lock import NAME, take
+from fleet.journal.run_requests import AddedJobs, JobMapping
 
 EXTRA = """
 name: {name}

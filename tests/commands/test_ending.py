@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
-from fleet.machine.standard_error import tell
+from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
+from fleet.machine.standard_streams import tell
 
 
 class Lost(LookupError):

@@ -13,7 +13,7 @@ import torch
 
 from fleet.commands import ending
 from fleet.commands.one_job.last_words import LastWords, tell_all
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+from fleet.machine.launch.launched import BAD_INPUT, FAILED
 from tests.run.support.processes import MPIEXEC, run
 from trainers import Diverged, PeerFailed
 from trainers.task.unfit_task import UnfitTask

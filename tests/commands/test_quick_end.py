@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import atexit, sys
-from fleet.machine.launch.quick_end import QuickEnd
+from fleet.machine.launch.launched import QuickEnd
 
 class Taken:
     def __del__(self):

@@ -12,7 +12,7 @@ from tests.run.support.processes import FLEET, ROOT
 
 PROGRAM = """
 import ctypes, os, subprocess
-from fleet.machine.standard_output import others_on_standard_error
+from fleet.machine.standard_streams import others_on_standard_error
 
 print("before")
 try:
@@ -26,7 +26,7 @@ except KeyError:
 """
 OF_A_RANK = """
 import ctypes, os, threading
-from fleet.machine.standard_output import python_alone_on_standard_output
+from fleet.machine.standard_streams import python_alone_on_standard_output
 
 print("before")
 with python_alone_on_standard_output():
@@ -74,7 +74,7 @@ def test_what_is_printed_inside_goes_to_standard_error() -> None:
 
 
 def test_a_closed_standard_output_is_left_alone() -> None:
-    closed = "import os; os.close(1)\nfrom fleet.machine.standard_output import others_on_standard_error\n"
+    closed = "import os; os.close(1)\nfrom fleet.machine.standard_streams import others_on_standard_error\n"
     closed += "with others_on_standard_error(): os.write(2, b'inside')"
     ended = subprocess.run([sys.executable, "-c", closed], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0 and ended.stderr == "inside"

@@ -14,7 +14,7 @@ import pytest
 from fleet.commands.cli import app
 from fleet.commands.entry import ALONE
 from fleet.commands.trace import trace_tensors
-from fleet.machine.launch.loading import loading
+from fleet.machine.launch.launched import loading
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -221,7 +221,7 @@ OVER_MPI = (
     Mutant("nobody asks MPI", MPI, "all(request.Test() for request in self.requests)", "True"),
     Mutant("a wait hears of nobody", MPI, "self._look_around(elapsed, transfers)"),
     Mutant("a wait does not look for who gave up", MPI, "self._check_once()\n        if self.inter", "if self.inter"),
-    Mutant("nobody looks for who gave up", MPI, "self._comm.Iprobe(rank, self._abort_tag, status)", "False"),
+    Mutant("nobody looks for who gave up", MPI, "self._comm.Iprobe(source, self._abort_tag, self._status)", "False"),
     Mutant("who gave up is not heard out", MPI, "self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)"),
     Mutant("what was sent lands after the end", MPI, "request.Cancel()"),
     Mutant("memory that is being sent is given away", MPI, "not transfer.settled", "False"),

@@ -19,13 +19,15 @@ import trainers.zoo
 from benchmarks.gpu import kept
 from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
-from fleet.scheduling.policies import POLICIES, Policy
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies import policy as policy_of
 from fleet.simulator.tables import job_table, time_table
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
 from tests.docs.support.commands import follow
 from tests.docs.support.journals import in_code, written
 from tests.docs.support.pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
+from tests.scheduling.support.all_policies import NAMES, POLICIES
 from trainers import Checkpoint
 
 POLICY_PAGES = DOCS / "reference" / "policies"
@@ -98,6 +100,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("add-jobs", marks=pytest.mark.slow),
         pytest.param("see-and-steer", marks=pytest.mark.slow),
         "submit",
+        "extend",
         pytest.param("harvest", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
@@ -131,6 +134,7 @@ def test_every_marked_page_is_followed() -> None:
     followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
     followed |= {
         "submit",
+        "extend",
         "horovod",
         "harvest",
         "see-and-steer",
@@ -210,16 +214,16 @@ def test_exit_codes_are_documented() -> None:
 def test_every_policy_is_in_the_index() -> None:
     index = [row for row in rows(page("reference/policies.md").prose) if len(row) == 4]
     told = {quoted(row[0])[0]: row[-1] == "yes" for row in index}
-    assert told == {policy.name: policy.shares_streams for policy in POLICIES}
+    assert told == {name: policy_of(name).shares_streams for name in NAMES}
     linked = {(DOCS / "reference" / link).resolve() for link in page("reference/policies.md").links}
     assert set(POLICY_PAGES.glob("*.md")) <= linked
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_parameters_of_a_policy_are_documented(policy: type[Policy]) -> None:
-    here = page(f"reference/policies/{policy.name}.md")
-    assert here.text.startswith(f"# {policy.name}\n")
-    known = {field.name: field.default for field in fields(policy)}  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", POLICIES, ids=lambda kind: kind.name)
+def test_parameters_of_a_policy_are_documented(kind: type[Policy]) -> None:
+    here = page(f"reference/policies/{kind.name}.md")
+    assert here.text.startswith(f"# {kind.name}\n")
+    known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     told = rows_of(here.text, "parameter")
     if known and not told:  # "Parameters are those of ...": of the first page that it names
         told = rows_of(page(f"reference/policies/{here.links[0]}").text, "parameter")

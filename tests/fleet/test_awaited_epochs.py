@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState
+from fleet.coordination.open_lanes import AwaitedEpochs
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import StreamKey
+from preprocess.samples.stream import StreamKey
 
 KEY = StreamKey("data", 3, 5)
 
 
-def books() -> Ledger:
+def books() -> LiveState:
     """Jobs a, b and c of one stream, and d of another."""
     records = [
         JobRecord.of(
@@ -22,7 +22,7 @@ def books() -> Ledger:
         )
         for name in "abcd"
     ]
-    found = Ledger(Cluster((4,)), records, seed=0)
+    found = LiveState(Cluster((4,)), records, seed=0)
     for name, epoch in zip("abc", (5, 2, 4)):
         found.goes_on_from(name, epoch, 0, 0.0)
     return found

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleet.coordination.batch_wishes import BatchWishes
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coordinator import BatchRequests
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -48,9 +47,9 @@ def record(own: int, growth: float) -> JobRecord:
 
 def batches_until(own: int, wanted: int, growth: float) -> list[int]:
     """The batches of the epochs in which the job comes to the one that is wanted."""
-    ledger, machine = Ledger(Cluster((2,)), [record(own, growth)], seed=0), Machine()
+    ledger, machine = LiveState(Cluster((2,)), [record(own, growth)], seed=0), Machine()
     outside: Any = machine
-    wishes = BatchWishes(outside, Bookkeeper(ledger, Journal(None, lambda: 0.0)), outside)
+    wishes = BatchRequests(outside, Recorder(ledger, Journal(None, lambda: 0.0)), outside)
     seen, due = [], {"a": wanted}
     for epoch in range(1, 20):
         wishes.settle(["a"], due)

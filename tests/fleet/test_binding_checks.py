@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.machine.binding_checks import check_binding
-from fleet.machine.binding_facts import RankFacts
+from fleet.machine.binding import RankFacts, check_binding
 from fleet.machine.cluster_map import ClusterError, _refuse_singletons
 
 CORES = 40

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import BookChanges, Bookkeeper, recall
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
@@ -30,14 +29,14 @@ class Clock:
         return self.now
 
 
-def books() -> Ledger:
+def books() -> LiveState:
     """Two jobs of three epochs of 100 samples, not rated yet; the batch of `b` can be chosen."""
     jobs = [JobState(name, UNRATED, 2, batch=10, remaining=300, epoch=100) for name in "ab"]
     ranges = (None, BatchRange(4, 20, 2))
-    return Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", r) for job, r in zip(jobs, ranges)], seed=0)
+    return LiveState(Cluster((2,)), [JobRecord.of(job, "data/0", r) for job, r in zip(jobs, ranges)], seed=0)
 
 
-def content(ledger: Ledger) -> dict[str, Any]:
+def content(ledger: LiveState) -> dict[str, Any]:
     """All that the books hold."""
     return {name: value for name, value in vars(ledger).items() if name not in ("_stop_time", "_seen", "promises")} | {
         "stopping": ledger.seconds_to_stop()
@@ -45,21 +44,21 @@ def content(ledger: Ledger) -> dict[str, Any]:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[Bookkeeper]:
+def keeper(tmp_path: Path) -> Iterator[Recorder]:
     clock = Clock()
     journal = Journal(tmp_path / "journal.jsonl", clock)
-    yield Bookkeeper(books(), journal)
+    yield Recorder(books(), journal)
     journal.close()
 
 
-def read_again(path: Path) -> Ledger:
+def read_again(path: Path) -> LiveState:
     ledger = books()
     for line in read_journal(path):
-        BookChanges(ledger).take(line)
+        ledger.take(line)
     return ledger
 
 
-def begin(keeper: Bookkeeper) -> None:
+def begin(keeper: Recorder) -> None:
     """Rate both jobs and start them."""
     for job in "ab":
         keeper.record(events.Rates(job=job, source="profile", measured={1: 10.0, 2: 16.0}, fitted=(10.0, 16.0)))
@@ -71,7 +70,7 @@ def begin(keeper: Bookkeeper) -> None:
         )
 
 
-def epoch(keeper: Bookkeeper, job: str, number: int) -> None:
+def epoch(keeper: Recorder, job: str, number: int) -> None:
     keeper.record(
         events.Epoch(
             round=0,
@@ -88,17 +87,17 @@ def epoch(keeper: Bookkeeper, job: str, number: int) -> None:
     )
 
 
-def stop(keeper: Bookkeeper, job: str, why: str = "policy", epoch: int = 1, step: int = 3) -> None:
-    devices = keeper.ledger.running[job]
+def stop(keeper: Recorder, job: str, why: str = "policy", epoch: int = 1, step: int = 3) -> None:
+    devices = keeper.state.running[job]
     keeper.record(events.Stopped(round=0, job=job, devices=devices, epoch=epoch, step=step, why=why))
 
 
-STEPS: dict[str, Callable[[Bookkeeper], None]] = {
+STEPS: dict[str, Callable[[Recorder], None]] = {
     "formed": lambda keeper: keeper.record(events.Formed(job="a", seconds=0.7)),
     "saved": lambda keeper: keeper.record(events.Checkpoint(job="b", epoch=1, step=0, path="b.h5", seconds=0.3)),
-    "epoch": lambda keeper: epoch(keeper, "a", keeper.ledger.jobs["a"].epoch + 1),
+    "epoch": lambda keeper: epoch(keeper, "a", keeper.state.jobs["a"].epoch + 1),
     "moved": lambda keeper: _move(keeper),
-    "pardoned": lambda keeper: keeper.record(events.Pardoned(job="b")),
+    "pardoned": lambda keeper: keeper.record(events.ServiceReset(job="b")),
     "promised": lambda keeper: keeper.record(events.Admitted(job="b", deadline=None)),
     "late": lambda keeper: keeper.record(events.Late(job="b", deadline=30.0, end=None)),
     "lost": lambda keeper: _lose(keeper),
@@ -107,13 +106,13 @@ STEPS: dict[str, Callable[[Bookkeeper], None]] = {
 }
 
 
-def _move(keeper: Bookkeeper) -> None:
+def _move(keeper: Recorder) -> None:
     """`a` leaves and starts again."""
     stop(keeper, "a")
     keeper.record(events.Started(round=0, job="a", devices=(0,), epoch=1, step=3, lane=0, stream="", moved=True))
 
 
-def _lose(keeper: Bookkeeper) -> None:
+def _lose(keeper: Recorder) -> None:
     """`a` loses its rank, and is set back to its beginning."""
     keeper.record(events.RanksLost(ranks=(1,), devices=(0,), hosts=("n0",)))
     stop(keeper, "a", "lost", 0, 0)
@@ -128,16 +127,16 @@ def test_the_journal_read_again_gives_the_books_that_it_was_written_of(
 ) -> None:
     path, clock = tmp_path_factory.mktemp("run") / "journal.jsonl", Clock()
     journal = Journal(path, clock)
-    keeper = Bookkeeper(books(), journal)
+    keeper = Recorder(books(), journal)
     begin(keeper)
     for step in steps:
         clock.now += data.draw(st.floats(0.001, 20.0))
         STEPS[step](keeper)
     journal.close()
-    assert content(read_again(path)) == content(keeper.ledger)
+    assert content(read_again(path)) == content(keeper.state)
 
 
-def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -> None:
+def test_an_end_of_each_kind_is_read_again(keeper: Recorder, tmp_path: Path) -> None:
     begin(keeper)
     epoch(keeper, "a", 3)
     keeper.record(
@@ -145,12 +144,12 @@ def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -
     )
     keeper.record(events.Failed(round=0, job="b", devices=(1,), epoch=0, error="no", traceback="where"))
     again = read_again(tmp_path / "journal.jsonl")
-    assert content(again) == content(keeper.ledger)
+    assert content(again) == content(keeper.state)
     assert again.status == "failed" and not again.running
     assert again.jobs["a"].metrics == {"loss": 0.2} and again.jobs["b"].error == "where"
 
 
-def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Bookkeeper, tmp_path: Path) -> None:
+def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Recorder, tmp_path: Path) -> None:
     begin(keeper)
     keeper.journal._clock.now = 10.0  # type: ignore[attr-defined]
     keeper.record(events.RanksLost(ranks=(1,), devices=(0,), hosts=("n0",)))
@@ -166,21 +165,19 @@ def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Bookkee
     assert fresh.jobs["a"].curve is None, "rates are those of a session"
 
 
-def test_what_the_training_taught_about_rates_counts_once(keeper: Bookkeeper) -> None:
+def test_what_the_training_taught_about_rates_counts_once(keeper: Recorder) -> None:
     begin(keeper)
     epoch(keeper, "a", 1)
-    taught = keeper.ledger.jobs["a"].curve
+    taught = keeper.state.jobs["a"].curve
     assert taught is not None
     keeper.record(events.Rates(job="a", source="training", measured=dict(taught.measured), fitted=()))
-    assert keeper.ledger.jobs["a"].curve is taught
+    assert keeper.state.jobs["a"].curve is taught
 
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
     ledger = books()
-    BookChanges(ledger).take(
-        as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
-    )
-    BookChanges(ledger).take(as_event({"event": "something of a later version", "t": 0.0}))
+    ledger.take(as_event({"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0}))
+    ledger.take(as_event({"event": "something of a later version", "t": 0.0}))
     assert not ledger.running
 
 
@@ -188,7 +185,7 @@ def test_a_journal_of_before_is_read_again() -> None:
     """Its run was stopped in the middle of an epoch."""
     names = {"short": 2, "long": 60, "late": 2}
     jobs = [JobState(name, UNRATED, 2, batch=8, remaining=64 * epochs, epoch=64) for name, epochs in names.items()]
-    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "pictures/3") for job in jobs], seed=0)
+    ledger = LiveState(Cluster((2,)), [JobRecord.of(job, "pictures/3") for job in jobs], seed=0)
     recall(ledger, read_journal(OLD_RUN))
     assert ledger.jobs["short"].status == "done" and ledger.jobs["short"].epoch == 2
     assert ledger.jobs["long"].status == "pending" and ledger.jobs["long"].epoch == 36
@@ -196,13 +193,11 @@ def test_a_journal_of_before_is_read_again() -> None:
     assert len(ledger.jobs["long"].state.losses) == 36
 
 
-def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -> None:
+def test_samples_of_all_sessions_are_added(keeper: Recorder, tmp_path: Path) -> None:
     keeper.record(events.Samples(read={"digits": 20}, laid={"digits": 12}, made={"digits": 4}))
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    BookChanges(fresh).take(
-        as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
-    )
+    fresh.take(as_event({"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}}))
     assert fresh.samples.to_json() == {
         "read": 24, "laid": 13, "made": 4,
         "of_data": {
@@ -211,7 +206,7 @@ def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -
     }  # fmt: skip
 
 
-def test_a_job_that_costs_ranks_is_tried_again_only_after_the_runs_end(keeper: Bookkeeper, tmp_path: Path) -> None:
+def test_a_job_that_costs_ranks_is_tried_again_only_after_the_runs_end(keeper: Recorder, tmp_path: Path) -> None:
     begin(keeper)
     keeper.record(
         events.Failed(round=0, job="b", devices=(1,), epoch=0, error="it crashed", traceback="", cost_ranks=True)
@@ -226,15 +221,15 @@ def test_a_job_that_costs_ranks_is_tried_again_only_after_the_runs_end(keeper: B
     assert (fresh.jobs["b"].status, fresh.jobs["b"].error, fresh.jobs["a"].ranks_cost) == ("pending", None, 0)
 
 
-def test_a_round_may_name_those_who_start_alone(keeper: Bookkeeper, tmp_path: Path) -> None:
+def test_a_round_may_name_those_who_start_alone(keeper: Recorder, tmp_path: Path) -> None:
     begin(keeper)
     keeper.record(events.Stopped(job="a", devices=(0,), epoch=0, step=0, why="policy"))
     keeper.record(events.Planned(round=1, allocation={"a": (0,)}, others_go_on=True))
     assert (
-        keeper.ledger.state(9.0).formed
+        keeper.state.for_policy(9.0).formed
         == {"b": (1,), "a": (0,)}
-        == read_again(tmp_path / "journal.jsonl").state(9.0).formed
+        == read_again(tmp_path / "journal.jsonl").for_policy(9.0).formed
     )
-    whole, part = (each.to_json(9.0) for each in keeper.ledger.rounds)
+    whole, part = (each.to_json(9.0) for each in keeper.state.rounds)
     assert whole["allocation"].keys() == {"a", "b"} and "others_go_on" not in whole
     assert part["allocation"] == {"a": [0]} and part["others_go_on"] is True

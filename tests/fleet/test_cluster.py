@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.machine import devices
+from fleet.machine.binding import ranges
 from fleet.machine.cluster_map import ClusterError, _found_kinds, device_name, kinds_of, pretended, roles
-from fleet.machine.number_ranges import ranges
 from fleet.scheduling.model.cluster import Cluster
 from fleet.session.console import binding_table
 from fleet.session.devices import devices_to_plan

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.agenda import Agenda
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.coordinator import Coordinator, PolicyTrigger
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
+from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import AtStep
+from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import AtStep, Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from fleet.scheduling.model.trigger import Trigger
@@ -99,18 +97,18 @@ class Anxious:
 
 
 def coordinated(
-    jobs: list[JobState], chosen: Any, outside: Outside | None = None
-) -> tuple[Obedient, Ledger, list[Any]]:
+    jobs: list[JobState], chosen: Any, outside: RunHooks | None = None
+) -> tuple[Obedient, LiveState, list[Any]]:
     """The machine, the books and the journal's events at the end."""
     clock, events = Clock(), list[Any]()
     journal = Journal(None, clock)
     journal.listen(lambda event: events.append(as_json(event)))
-    ledger, machine = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Obedient(clock)
-    Coordinator(chosen, machine, Bookkeeper(ledger, journal), outside or Outside(), math.inf, math.inf).run()
+    ledger, machine = LiveState(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Obedient(clock)
+    Coordinator(chosen, machine, Recorder(ledger, journal), outside or RunHooks(), math.inf, math.inf).run()
     return machine, ledger, events
 
 
-class Told(Outside):
+class Told(RunHooks):
     """Who was told of which batch."""
 
     def __init__(self) -> None:
@@ -152,9 +150,9 @@ def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None
         JobRecord.of(long, "data/0", range_, schedule),
         JobRecord.of(JobState("short", CURVE, 1, batch=10), "data/1"),
     ]
-    ledger = Ledger(Cluster((2,)), records, seed=0)
+    ledger = LiveState(Cluster((2,)), records, seed=0)
     machine.ends["long"] = 2.0
-    Coordinator(Growing(), machine, Bookkeeper(ledger, journal), outside, math.inf, math.inf).run()  # type: ignore[arg-type]
+    Coordinator(Growing(), machine, Recorder(ledger, journal), outside, math.inf, math.inf).run()  # type: ignore[arg-type]
     told = [
         (event["event"], event.get("batch", event.get("why")), event["epoch"], event.get("step"))
         for event in events
@@ -173,10 +171,8 @@ def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None
     assert set(outside.jobs) == {"long"} and ledger.status == "done"
 
 
-class Wavering:
+class Wavering(Policy):
     """Moves `b` to the first device as `c` comes; then, as `d` comes, lets it stay where it was."""
-
-    name, shares_streams, trigger = "wavering", False, Trigger()
 
     def plan(self, state: State) -> Plan:
         wanted = {"a": (0,), "b": (1,)}
@@ -193,7 +189,7 @@ class Wavering:
 
 
 def test_a_job_that_leaves_while_a_new_plan_keeps_it_begins_again_where_it_was() -> None:
-    class Late(Outside):
+    class Late(RunHooks):
         """`d` comes when `a` has left, and `b` has not."""
 
         def take_in(self) -> None:
@@ -204,8 +200,8 @@ def test_a_job_that_leaves_while_a_new_plan_keeps_it_begins_again_where_it_was()
     clock = Clock()
     journal, machine = Journal(None, clock), Obedient(clock)
     jobs = [JobState("a", CURVE, 1), JobState("b", CURVE, 1), JobState("c", CURVE, 1, arrival=0.5)]
-    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0)
-    Coordinator(Wavering(), machine, Bookkeeper(ledger, journal), Late(), math.inf, math.inf).run()
+    ledger = LiveState(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0)
+    Coordinator(Wavering(), machine, Recorder(ledger, journal), Late(), math.inf, math.inf).run()
     assert machine.starts[:4] == [(0.0, "a"), (0.0, "b"), (0.5, "b"), (0.5, "d")]
     assert ledger.status == "done" and sorted(ledger.jobs) == ["a", "b", "c", "d"]
 
@@ -224,8 +220,8 @@ def test_a_plans_bound_stands_in_the_journal_where_it_is_known() -> None:
 
 
 def test_a_job_from_outside_is_trained_though_all_others_are_done() -> None:
-    class Offering(Outside):
-        ledger: Ledger | None = None
+    class Offering(RunHooks):
+        ledger: LiveState | None = None
 
         def take_in(self) -> None:
             if self.ledger is not None and not self.ledger.unfinished and "b" not in self.ledger.jobs:
@@ -233,13 +229,13 @@ def test_a_job_from_outside_is_trained_though_all_others_are_done() -> None:
 
     outside, clock = Offering(), Clock()
     machine, journal = Obedient(clock), Journal(None, clock)
-    ledger = outside.ledger = Ledger(Cluster((2,)), [JobRecord.of(JobState("a", CURVE, 1), "data/0")], seed=0)
-    Coordinator(policy("baseline"), machine, Bookkeeper(ledger, journal), outside, math.inf, math.inf).run()
+    ledger = outside.ledger = LiveState(Cluster((2,)), [JobRecord.of(JobState("a", CURVE, 1), "data/0")], seed=0)
+    Coordinator(policy("baseline"), machine, Recorder(ledger, journal), outside, math.inf, math.inf).run()
     assert machine.starts == [(0.0, "a"), (1.0, "b")]
 
 
 def test_a_stop_has_all_leave_once_and_leaves_their_places_in_the_books() -> None:
-    class Stopping(Outside):
+    class Stopping(RunHooks):
         def __init__(self) -> None:
             self.asked = 0
 
@@ -275,9 +271,9 @@ def test_a_promise_that_a_slow_job_breaks_is_told_long_before_the_job_ends() -> 
     journal = Journal(None, clock)
     journal.listen(lambda event: events.append(as_json(event)))
     job = JobState("a", CURVE, 1, deadline=20.0, remaining=30.0, epoch=30.0, batch=1)
-    ledger, machine = Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0, margin=1.0), Slow(clock)
+    ledger, machine = LiveState(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0, margin=1.0), Slow(clock)
     chosen = policy("elasticflow", slot=1.0)
-    Coordinator(chosen, machine, Bookkeeper(ledger, journal), Outside(), math.inf, math.inf).run()
+    Coordinator(chosen, machine, Recorder(ledger, journal), RunHooks(), math.inf, math.inf).run()
     told = [event for event in events if event["event"] in ("admitted", "late", "done")]
     assert [event["event"] for event in told] == ["admitted", "late", "done"]
     assert told[1]["t"] <= 4.0 and told[1]["deadline"] == 20.0 and 28.0 <= told[1]["end"] <= 31.0
@@ -293,7 +289,7 @@ def test_a_job_is_told_to_be_late_only_by_as_much_as_is_shown(late: float, told:
 
 
 def test_the_policy_is_asked_by_its_trigger_and_not_while_all_leave() -> None:
-    agenda = Agenda(Trigger(interval=10.0, events=2))
+    agenda = PolicyTrigger(Trigger(interval=10.0, events=2))
     assert agenda.next == -math.inf, "the first plan waits for nothing"
     agenda.planned(Plan(wake=50.0))
     assert agenda.next == 50.0
@@ -316,7 +312,7 @@ class Mute(Obedient):
         return None
 
 
-class Waiting(Outside):
+class Waiting(RunHooks):
     """The groups on these devices only wait for others."""
 
     def __init__(self, *devices: int) -> None:
@@ -331,8 +327,8 @@ def test_the_silent_group_that_others_wait_for_is_to_blame(waiting: tuple[int, .
     """Where all only wait, the one that was started first is (a, on device 1), after twice the time."""
     jobs = [JobRecord.of(JobState(name, CURVE, 1), "data/0") for name in "ab"]
     clock = Clock()
-    ledger, machine = Ledger(Cluster((2,)), jobs, seed=0), Mute(clock)
-    books = Bookkeeper(ledger, Journal(None, clock))
+    ledger, machine = LiveState(Cluster((2,)), jobs, seed=0), Mute(clock)
+    books = Recorder(ledger, Journal(None, clock))
     with pytest.raises(SilentGroupError, match=f"on devices {blamed} has said nothing"):
         Coordinator(policy("flotilla"), machine, books, Waiting(*waiting), 10.0, 1.0).run()
     assert after < clock.now <= after + 2.0

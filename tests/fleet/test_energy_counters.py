@@ -13,13 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.machine.doctor.check import Check, Verdict
-from fleet.machine.doctor.energy import check_energy
-from fleet.machine.energy.counter import Counter, IntegratedPower
-from fleet.machine.energy.hwmon import hwmon_step
-from fleet.machine.energy.meter import Meter, find_counters
-from fleet.machine.energy.nvml import nvml_step
-from fleet.machine.energy.powercap import zones
+from fleet.machine.doctor import Check, Verdict, check_energy
+from fleet.machine.energy import Counter, IntegratedPower, Meter, find_counters, hwmon_step, nvml_step, zones
 
 ADDRESS = "0000:c1:00.0"
 NOBODY = 65534
@@ -182,7 +177,7 @@ def test_doctor_tells_how_counters_become_readable() -> None:
         assert zones(folder) == [file]
         file.chmod(stat.S_IRUSR)
         code = (
-            "import json, os, sys, pathlib; from fleet.machine.doctor.energy import check_energy;"
+            "import json, os, sys, pathlib; from fleet.machine.doctor import check_energy;"
             f"os.geteuid() or os.setuid({NOBODY}); folder = pathlib.Path(sys.argv[1]);"
             "(check,) = check_energy(folder, folder, folder); print(json.dumps([check.verdict.value, check.mend]))"
         )

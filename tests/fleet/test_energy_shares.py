@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.energy_shares import NETWORKS_A_SECOND, PACE_SECONDS, WRITE_SECONDS, EnergyShares
+from fleet.coordination.live_executor import NETWORKS_A_SECOND, PACE_SECONDS, WRITE_SECONDS, EnergyShares
 from fleet.coordination.protocol import EnergyRead
 from fleet.journal.events import Energy, Event, Warned
 from fleet.journal.state import EnergyTotals

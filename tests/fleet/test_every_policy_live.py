@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fleet.scheduling.policies import POLICIES
+from fleet.scheduling.policies import defaults_of, policy_class
 from fleet.session.dry_run import make_plan
 from fleet.spec import load
 from tests.fleet.support.arriving import DEVICES, Arriving, draw, write_spec
 from tests.journals import read_lines
 from tests.run.support.processes import FLEET, run
+from tests.scheduling.support.all_policies import NAMES
 
 JOBS = 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [each.name for each in POLICIES])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_path: Path) -> None:
     spec, out = write_spec(tmp_path, draw()[:JOBS]), tmp_path / "out"
     command = [*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"]
-    chosen = next(each for each in POLICIES if each.name == name)
-    periods = {field.name for field in fields(chosen)} & {"interval", "slot", "lease"}  # minutes by default
+    periods = defaults_of(policy_class(name)).keys() & {"interval", "slot", "lease"}  # minutes by default
     command += [word for period in periods for word in ("--set", f"policy.parameters.{period}=2.0")]
     ended = run([*command, "--policy", name, "--time-scale", "0.1"], tmp_path, 200)
     records = json.loads((out / "run.json").read_text())["jobs"]

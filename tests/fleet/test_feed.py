@@ -14,7 +14,11 @@ import torch
 
 from fleet.workers import feed as feeding
 from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, ReadAhead, Reading, Share, StepBatches, TimedOut
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape
+from preprocess.ring.ring import Ring
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SAMPLES, HELD_OUT, SLOT, BATCH = 50, 11, 4, 3
@@ -41,13 +45,13 @@ def feeds(
     """The feeds of a group's members, on a lane that a preprocessor in a thread fills."""
     dataset = Dataset(DatasetSpec("numbers", SourceSpec(Numbers(SAMPLES)), SourceSpec(Numbers(HELD_OUT))))
     plan = BatchPlan(SAMPLES, workers, BATCH)
-    itinerary = Itinerary(SAMPLES, plan.padded - SAMPLES, HELD_OUT)
+    schedule = LaneSchedule(SAMPLES, plan.padded - SAMPLES, HELD_OUT)
     ring = Ring.forked(RingShape(1, 4096, SLOT, members, 1))
     lane = ring.lanes[0]
     lane.open(dataset.layout, range(members), 1, samples=lane_samples)
     preprocessor = Preprocessor(ring, 0, {"numbers": dataset})
     readers = tuple(range(members))
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", 7, 0), itinerary, dataset.layout, {0: readers}))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", 7, 0), schedule, dataset.layout, {0: readers}))
     done = threading.Event()
 
     def fill() -> None:
@@ -62,7 +66,7 @@ def feeds(
     for member, block in enumerate(blocks):
         share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, tuple(range(members)), BATCH)
         reader = lane.reader(member, dataset.layout, 1)
-        made.append(BatchFeed(reader, itinerary, share, (0, 0), device, reading, timeout=10.0))
+        made.append(BatchFeed(reader, schedule, share, (0, 0), device, reading, timeout=10.0))
     try:
         yield made
     finally:

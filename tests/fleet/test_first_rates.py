@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.first_rates import PATIENCE_SECONDS, FirstRates
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import EpochEnded, StepsTimed
+from fleet.coordination.live_state import LiveState, Recorder, recall
+from fleet.coordination.protocol import EpochEnded, Start, StepsTimed
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -106,8 +104,8 @@ def linear(single: float, limit: int = 2, kept: float = 0.95) -> dict[int, float
 
 def trained(
     rates: Mapping[str, Mapping[int, float]], guesses: Mapping[str, float], name: str = "flotilla", devices: int = 2,
-    mute: frozenset[str] = frozenset(), seconds: float = 20.0, outside: Outside | None = None, epoch: float = math.inf,
-) -> tuple[Truthful, Ledger, list[Any]]:  # fmt: skip
+    mute: frozenset[str] = frozenset(), seconds: float = 20.0, outside: RunHooks | None = None, epoch: float = math.inf,
+) -> tuple[Truthful, LiveState, list[Any]]:  # fmt: skip
     """Each job has so many seconds of work on one device; the machine, the books and the journal at the end."""
     machine = Truthful(rates, {job: seconds * known[1] for job, known in rates.items()}, mute, epoch)
     events = list[Any]()
@@ -119,12 +117,12 @@ def trained(
         )
         for job, known in rates.items()
     ]
-    ledger = Ledger(Cluster((devices,)), records, seed=0)
-    keeper = Bookkeeper(ledger, journal)
+    ledger = LiveState(Cluster((devices,)), records, seed=0)
+    keeper = Recorder(ledger, journal)
     for job, guess in guesses.items():
         curve = RateCurve({1: guess}, per_node=devices, workers=ledger.jobs[job].limit)
         keeper.record_rates(job, {"": curve}, "guessed")
-    Coordinator(policy(name), machine, keeper, outside or Outside(), math.inf, 1.0).run()
+    Coordinator(policy(name), machine, keeper, outside or RunHooks(), math.inf, 1.0).run()
     return machine, ledger, events
 
 
@@ -203,7 +201,7 @@ def test_an_epoch_tells_as_much_where_nobody_waits_for_it_any_more() -> None:
     assert ledger.status == "done"
 
 
-class Guessing(Outside):
+class Guessing(RunHooks):
     """Guesses anew, from what it was told."""
 
     def __init__(self, factor: float) -> None:
@@ -217,16 +215,16 @@ def test_others_are_guessed_anew_once_it_is_known_how_fast_the_device_is() -> No
     rates = {"a": linear(10.0, 1), "b": linear(9.0, 1), "c": linear(9.0, 1), "d": linear(4.0, 1)}
     guesses = {"a": 100.0, "b": 99.0, "c": 90.0, "d": 45.0}
     _, _, events = trained(rates, guesses, outside=Guessing(0.1))
-    lines = [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
-    assert {event["job"]: event["measured"] for event in lines} == {"c": {"1": 9.0}, "d": {"1": 4.5}}
+    (line,) = of_kind(events, "guesses")
+    assert line["rates"] == {"c": 9.0, "d": 4.5} and line["t"] > 0, "one line tells of all"
     _, _, events = trained(rates, guesses, outside=Guessing(0.9))
-    assert not [event for event in of_kind(events, "rates") if event["source"] == "guessed" and event["t"] > 0]
+    assert not of_kind(events, "guesses")
 
 
 def test_the_journal_brings_the_books_to_where_they_were() -> None:
     rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     _, ledger, events = trained(rates, {"fast": 100.0, "slow": 50.0}, devices=3)
-    again = Ledger(ledger.cluster, [JobRecord.of(job.state, "data/0") for job in ledger.jobs.values()], seed=0)
+    again = LiveState(ledger.cluster, [JobRecord.of(job.state, "data/0") for job in ledger.jobs.values()], seed=0)
     recall(again, as_events(events))
     assert again.overhead["profiling"] == pytest.approx(ledger.overhead["profiling"])
     assert {job.name: job.status for job in again.jobs.values()} == {"fast": "done", "slow": "done"}
@@ -236,7 +234,7 @@ def test_the_journal_brings_the_books_to_where_they_were() -> None:
 def test_trials_end_once_they_have_cost_enough() -> None:
     rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     machine = Truthful(rates, {"fast": 1e6, "slow": 1e6})
-    ledger = Ledger(
+    ledger = LiveState(
         Cluster((3,)),
         [
             JobRecord.of(JobState(job, RateCurve({1: 1.0}, 1), len(known), remaining=1e6, data="data"), "data/0")
@@ -244,13 +242,13 @@ def test_trials_end_once_they_have_cost_enough() -> None:
         ],
         seed=0,
     )
-    keeper = Bookkeeper(ledger, Journal(None, machine.clock))
+    keeper = Recorder(ledger, Journal(None, machine.clock))
     for job, rate in {"fast": 100.0, "slow": 50.0}.items():
         keeper.record_rates(job, {"": RateCurve({1: rate}, per_node=3, workers=len(rates[job]))}, "guessed")
-    first, chosen = FirstRates(keeper, Outside()), policy("flotilla")
-    plan = chosen.plan(ledger.state(0.0))
-    first.choose(chosen, ledger.state(0.0), plan)
+    first, chosen = FirstRates(keeper, RunHooks()), policy("flotilla")
+    plan = chosen.plan(ledger.for_policy(0.0))
+    first.choose(chosen, ledger.for_policy(0.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"][:1]
     ledger.charged("profiling", 5.0)
-    first.choose(chosen, ledger.state(100.0), plan)
+    first.choose(chosen, ledger.for_policy(100.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"]

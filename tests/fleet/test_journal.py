@@ -15,9 +15,9 @@ import pytest
 
 import trainers
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal, as_json, identity_of, read_journal
+from fleet.journal.run_requests import AddedJobs
 from tests.trainers.support.made_checkpoints import checkpoint
 
 

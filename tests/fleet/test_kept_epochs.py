@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.crew import Crew
-from fleet.coordination.executor import Start
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.open_lanes import OpenLanes, StreamPlace
-from fleet.coordination.protocol import StreamAwaited
+from fleet.coordination.live_state import LiveState
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, OpenLanes, StreamPlace
+from fleet.coordination.protocol import Start, StreamAwaited
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.fleet.test_awaited_epochs import books
 from tests.fleet.test_losses import Post
 
@@ -23,13 +21,13 @@ class Scene:
     """Two preprocessors, four trainers, jobs a, b and c of one stream and d of another; a lane each."""
 
     def __init__(self) -> None:
-        self.ledger: Ledger = books()
+        self.ledger: LiveState = books()
         places = tuple(
             Place(rank, 0, "n", role, rank - 2 if role == "trainer" else None, "cpu", (), 1, 1, 1)
             for rank, role in enumerate(ROLES)
         )
         self.post, self.lost = Post(), frozenset[int]()
-        self.crew = Crew(self.post, ClusterMap(places), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
+        self.crew = WorkerChannel(self.post, ClusterMap(places), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
         self.awaited = AwaitedEpochs(self.ledger, searches=False)
         self.lanes = OpenLanes(self.crew, self, 4, kept=KeptEpochs(self.crew, self.awaited))
         self._numbers: dict[str, int] = {}
@@ -41,7 +39,7 @@ class Scene:
         self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
     ) -> LaneSpec:
         layout, others = SampleLayout((1,), "float32"), self.awaited.first(first.key, jobs)
-        return LaneSpec(number, 1, first.key, Itinerary(8), layout, {0: readers}, 8, awaited_from=others)
+        return LaneSpec(number, 1, first.key, LaneSchedule(8), layout, {0: readers}, 8, awaited_from=others)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 0

@@ -6,27 +6,25 @@ import math
 from collections import deque
 from typing import ClassVar
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 
 
-class Joining:
+class Joining(Policy):
     """Starts one job, then has it begin anew where it is, beside another; keeps the lanes that it sees."""
 
     name: ClassVar[str] = "joining"
     shares_streams: ClassVar[bool] = True
-    trigger: ClassVar[Trigger] = Trigger()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -53,7 +51,7 @@ class Opening:
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         self.starts.append([start.job for start in batch])
         self._running |= {start.job: start.devices for start in batch}
-        return tuple(Started(start.job, 10 * len(self.starts) + start.lane, "data/0/0") for start in batch)
+        return tuple(Started(start.job, 10 * len(self.starts) + start.lane_group, "data/0/0") for start in batch)
 
     def stop(self, job: str, why: StopReason) -> None:
         self._stopped.append(GroupEnded(job, self._running.pop(job), "stopped", "policy", 0, 1))
@@ -76,9 +74,9 @@ class Opening:
 def test_a_job_begins_anew_to_read_with_another_and_policies_see_who_reads_together() -> None:
     chosen, machine = Joining(), Opening()
     states = [JobState(name, RateCurve({1: 10.0}, 2), 1) for name in ("first", "second")]
-    books = Ledger(Cluster((2,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
-    bookkeeper = Bookkeeper(books, Journal(None, lambda: 0.0))
-    Coordinator(chosen, machine, bookkeeper, Outside(), math.inf, math.inf).run()
+    books = LiveState(Cluster((2,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
+    bookkeeper = Recorder(books, Journal(None, lambda: 0.0))
+    Coordinator(chosen, machine, bookkeeper, RunHooks(), math.inf, math.inf).run()
     assert machine.starts == [["first"], ["first", "second"]]
     assert chosen.lanes[:2] == [{}, {"first": 10}] and {"second": 20} in chosen.lanes
     assert books.status == "done"

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from fleet.coordination.bookkeeper import BookChanges, recall
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, recall
+from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -21,19 +21,19 @@ from tests.journals import as_event, as_events
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 
-def ledger(**more: float) -> Ledger:
+def ledger(**more: float) -> LiveState:
     """One job of three epochs of 100 samples, in steps of 10: 10 samples/s on a device, 20 on two."""
     curve = RateCurve({1: 10.0, 2: 20.0}, per_node=2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100, **more)  # type: ignore[arg-type]
-    return Ledger(Cluster((2,)), [JobRecord.of(job, "data/0")], seed=0)
+    return LiveState(Cluster((2,)), [JobRecord.of(job, "data/0")], seed=0)
 
 
-def seen(books: Ledger, now: float) -> JobState:
-    (job,) = books.state(now).jobs
+def seen(books: LiveState, now: float) -> JobState:
+    (job,) = books.for_policy(now).jobs
     return job
 
 
-def end_epoch(books: Ledger, number: int, now: float, rate: float = 20.0) -> None:
+def end_epoch(books: LiveState, number: int, now: float, rate: float = 20.0) -> None:
     books.epoch_ended("a", number, {"loss": 1 / number}, rate, now)
 
 
@@ -50,11 +50,13 @@ def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> No
     assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
 
 
-def changing() -> Ledger:
+def changing() -> LiveState:
     """The same job, whose batch of 10 to 40 changes at epochs' ends; on one device, larger ones are faster."""
     curve, range_ = RateCurve({1: 10.0, 2: 18.0}, per_node=2), BatchRange(10, 40, 2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
-    books = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", range_, BatchSchedule(5, "linear", 0.0, 100))], seed=0)
+    books = LiveState(
+        Cluster((2,)), [JobRecord.of(job, "data/0", range_, BatchSchedule(5, "linear", 0.0, 100))], seed=0
+    )
     books.rated_with("a", 40, 16.0)
     return books
 
@@ -165,7 +167,7 @@ def test_service_is_that_of_all_devices_until_now() -> None:
     books.stopped("a", 1, 3, 18.0)
     stopped = seen(books, 30.0)
     assert (stopped.attained_at(30.0), stopped.remaining_at(30.0), stopped.last, stopped.held) == (16, 170, (0, 1), 0)
-    books.pardoned("a", 30.0)
+    books.take(events.ServiceReset(job="a", t=30.0))
     assert seen(books, 31.0).pardoned == 16
     books.started("a", (1,), 40.0)
     assert (seen(books, 41.0).restarts, seen(books, 41.0).attained_at(41.0)) == (1, 17)
@@ -173,7 +175,7 @@ def test_service_is_that_of_all_devices_until_now() -> None:
 
 def test_a_job_is_seen_once_it_has_arrived() -> None:
     books = ledger(arrival=7.0, deadline=50.0)
-    assert books.next_arrival == 7 and books.come(6.0) == [] and not books.state(6.0).jobs
+    assert books.next_arrival == 7 and books.come(6.0) == [] and not books.for_policy(6.0).jobs
     assert books.come(7.0) == ["a"]
     books.arrived(["a"])
     assert books.come(8.0) == [] and books.next_arrival == math.inf
@@ -183,19 +185,17 @@ def test_a_job_is_seen_once_it_has_arrived() -> None:
 def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
     books = ledger()
     for seconds in (0.5, 2.0, 1.0):
-        books.formed(seconds)
+        books.take(events.Formed(job="a", seconds=seconds))
     assert seen(books, 0.0).restart == 2
     later = ledger()
-    BookChanges(later).take(as_event({"event": "formed", "job": "a", "seconds": 3.0}))
+    later.take(as_event({"event": "formed", "job": "a", "seconds": 3.0}))
     assert seen(later, 0.0).restart == 3
 
 
 def test_a_measurement_tells_what_forming_costs_before_any_group_trains() -> None:
     books = ledger()
-    BookChanges(books).take(as_event({"event": "profile", "job": "a", "forming": 1.5}))
-    BookChanges(books).take(
-        as_event({"event": "profile", "job": "a"})
-    )  # of a run that was begun before this was measured
+    books.take(as_event({"event": "profile", "job": "a", "forming": 1.5}))
+    books.take(as_event({"event": "profile", "job": "a"}))  # of a run that was begun before this was measured
     assert seen(books, 1.0).restart == 1.5
 
 
@@ -204,7 +204,7 @@ def test_promises_leave_with_their_jobs() -> None:
     books.promised({"a": "two devices"})
     books.started("a", (0, 1), 0.0)
     books.stopped("a", 1, 0, 5.0)
-    assert books.state(5.0).promises == {"a": "two devices"}
+    assert books.for_policy(5.0).promises == {"a": "two devices"}
     books.started("a", (0, 1), 6.0)
     books.done("a", 3, {}, None, 16.0)
     assert not books.promises
@@ -220,24 +220,24 @@ def test_a_dropped_job_has_failed_and_says_why() -> None:
 def test_what_becomes_of_a_promise() -> None:
     books = ledger(deadline=50.0)
     assert books.jobs["a"].result()["promise"] is None
-    books.admitted("a", 50.0)
+    books.take(events.Admitted(job="a", deadline=50.0))
     books.started("a", (0, 1), 10.0)
     assert books.jobs["a"].expected_end == 25.0 and not books.late
     books.slowed("a", 5.0)
     assert books.jobs["a"].expected_end == 70.0 and seen(books, 10.0).rate(1) == 2.5
-    books.promise_broken("a", 50.0, 70.0)
+    books.take(events.Late(job="a", deadline=50.0, end=70.0))
     assert books.late == {"a"}
     assert books.jobs["a"].result()["promise"] == {"status": "late", "deadline": 50.0, "end": 70.0}
     books.reopened()
     assert not books.late, "each session finds out anew"
-    BookChanges(books).take(as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
+    books.take(as_event({"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5}))
     assert books.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 50.5, "end": 51.0}
 
 
 def test_a_promise_is_kept_by_the_clock_of_the_session_in_which_its_job_ends() -> None:
     books = ledger(deadline=20.0)  # 30 s later a session began by whose clock it is due at 20 s, no more at 50 s
     for line in ({"event": "admitted", "deadline": 50.0}, {"event": "done", "epoch": 3, "t": 40.0, "deadline": 50.0}):
-        BookChanges(books).take(as_event({"job": "a", "t": 1.0, **line}))
+        books.take(as_event({"job": "a", "t": 1.0, **line}))
     books.reopened()
     assert books.jobs["a"].result()["promise"] == {"status": "kept", "deadline": 50.0, "end": 40.0}
 
@@ -255,12 +255,12 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     end_epoch(books, 1, 15.0)
     books.saved("a", "a.h5", 0.1)
     end_epoch(books, 2, 20.0)
-    books.devices_lost([1])
-    BookChanges(books).take(
+    books.take(events.RanksLost(devices=(1,)))
+    books.take(
         as_event({"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]})
     )
     assert books.status == "stopped" and not books.running
-    again = books.state(22.0)
+    again = books.for_policy(22.0)
     assert again.unavailable == {1} and again.available == [0]
     assert seen(books, 22.0).remaining_at(22.0) == 200
     assert seen(books, 22.0).losses == (1.0,), "the second epoch is trained again"
@@ -268,16 +268,16 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.saved("a", "a.h5", 0.1)
     assert books.jobs["a"].ranks_cost == 0
     books.started("a", (0,), 30.0)
-    BookChanges(books).take(
+    books.take(
         as_event({"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]})
     )
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"
 
 
-def on_two_kinds(mixed: bool = True) -> Ledger:
+def on_two_kinds(mixed: bool = True) -> LiveState:
     """The same job with four virtual workers, on one device of each kind: 20 and 10 samples/s."""
     job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
-    books = Ledger(Cluster((1, 1), ("fast", "slow")), [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(Cluster((1, 1), ("fast", "slow")), [JobRecord.of(job, "data/0")], seed=0)
     books.rated("a", {kind: RateCurve({1: rate}, 1, workers=4) for kind, rate in (("fast", 20.0), ("slow", 10.0))})
     return books
 
@@ -329,7 +329,7 @@ def test_what_a_slow_job_shows_holds_for_all_kinds() -> None:
 def test_a_session_goes_on_where_devices_are_others(cluster: Cluster, mixed: bool) -> None:
     """Rates and devices of an earlier session, of kinds that this one has not, are read and forgotten."""
     job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
-    books = Ledger(cluster, [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(cluster, [JobRecord.of(job, "data/0")], seed=0)
     rates = {"fast": {"1": 20.0}, "slow": {"1": 10.0}}
     began = {"shares": [3, 1], "devices": [0, 1]} if mixed else {"kind": "slow", "devices": [1]}
     recall(
@@ -351,12 +351,10 @@ def test_a_pace_is_learnt_for_how_trainers_share_accelerators() -> None:
     """Two trainers on an accelerator make 15 samples/s, one alone 10, one beside others 6, and two of these 12."""
     curve = RateCurve({1: 6.0, 2: 12.0}, per_node=4, workers=2)
     job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
-    books = Ledger(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
+    books = LiveState(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
     assert books.pace("a", (0, 2)) == 12.0, "nobody has measured it"
     for executors, rate in ((1, 10.0), (2, 15.0), (4, 1.0)):
-        BookChanges(books).take(
-            as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0})
-        )
+        books.take(as_event({"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0}))
     assert seen(books, 0.0).executor_rates == (10.0, 15.0), "there is none of three"
     assert (books.pace("a", (0,)), books.pace("a", (0, 2)), books.pace("a", (0, 1))) == (10.0, 15.0, 20.0)
     books.started("a", (0, 2), 0.0)
@@ -375,11 +373,13 @@ def test_goodput_gives_a_job_no_devices_that_the_data_path_cannot_feed(made: flo
     """The other job trains 40 samples/s, which takes 0.4 or 44 % of the preprocessors' time."""
     curve = RateCurve({1: 10.0, 2: 20.0, 4: 40.0}, per_node=4)
     states = [JobState(name, UNRATED, 4, data=name, remaining=1e4) for name in ("starved", "fed")]
-    books = Ledger(Cluster((4, 4), ("fast", "slow")), [JobRecord.of(each, f"{each.data}/0") for each in states], seed=0)
+    books = LiveState(
+        Cluster((4, 4), ("fast", "slow")), [JobRecord.of(each, f"{each.data}/0") for each in states], seed=0
+    )
     for name in ("starved", "fed"):
         books.rated(name, {"fast": curve, "slow": curve.scaled(0.5)})
     books.preprocessors_measured(DataPath({1: 15.0}, {"starved": 15.0, "fed": made}))
-    state = books.state(0.0)
+    state = books.for_policy(0.0)
     starved, fed = state.jobs
     assert [curve_on(starved, kind)(4) for kind in ("fast", "slow")] == [15.0, 15.0]
     assert [curve_on(fed, kind)(4) for kind in ("fast", "slow")] == [40.0, 20.0]

@@ -7,17 +7,26 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
-from fleet.coordination.live_executor import LiveExecutor
-from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack
+from fleet.coordination.failures import RanksLost
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
-from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Message, OpenLane, ReplaceWriter, StopGroup
+from fleet.coordination.protocol import (
+    DismissReader,
+    DismissWriter,
+    Left,
+    Message,
+    OpenLane,
+    ReplaceWriter,
+    Start,
+    StopGroup,
+)
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 KEY = StreamKey("data", 0, 0)
 Kind = TypeVar("Kind", bound=Message)
@@ -64,7 +73,7 @@ class Machine:
             for r, role in enumerate(roles)
         ]
         self.post, self.lost = Post(), frozenset[int]()
-        crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost, lent)  # type: ignore[arg-type]
+        crew = WorkerChannel(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost, lent)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
         self.executor = LiveExecutor(
             crew,
@@ -83,7 +92,7 @@ class Machine:
         self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
     ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
-        return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, {0: readers}, 8)
+        return LaneSpec(number, 1, KEY, LaneSchedule(8, 0, 0, 0, 0), layout, {0: readers}, 8)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 10 * (end[0] - begin[0]) + end[1] - begin[1]

@@ -8,23 +8,23 @@ from itertools import count
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
+from fleet.coordination.failures import RanksLost
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.lost_ranks import RanksLost
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import POLICIES, policy
+from fleet.scheduling.policies import policy
+from tests.scheduling.support.all_policies import NAMES
 
 CURVE = RateCurve({1: 10.0}, 1)
 LOST = 1
-NAMES = [kind.name for kind in POLICIES]
+NAMES = NAMES
 
 
 class LosesADevice:
@@ -63,12 +63,12 @@ def coordinated(name: str, jobs: Sequence[JobState], kinds: tuple[str, ...] = ()
     """A run of jobs on two devices, by a clock that goes on at each look."""
     clock = count()
     cluster = Cluster((1, 1), kinds) if kinds else Cluster((2,))
-    books = Ledger(cluster, [JobRecord.of(job, f"data/{index}") for index, job in enumerate(jobs)], seed=0)
+    books = LiveState(cluster, [JobRecord.of(job, f"data/{index}") for index, job in enumerate(jobs)], seed=0)
     for job in jobs:
         books.rated(job.name, dict.fromkeys(kinds or ("",), CURVE))
-    machine, outside = LosesADevice(), Outside()
+    machine, outside = LosesADevice(), RunHooks()
     outside.stands = lambda job: Standing()  # type: ignore[method-assign,assignment]
-    keeper = Bookkeeper(books, Journal(None, lambda: float(next(clock))))
+    keeper = Recorder(books, Journal(None, lambda: float(next(clock))))
     return Coordinator(policy(name), machine, keeper, outside, math.inf, math.inf), machine
 
 
@@ -80,7 +80,7 @@ def job(name: str, kind: str = "", mixed: bool = True) -> JobState:
 def test_on_devices_that_are_alike_all_are_done(name: str) -> None:
     run, machine = coordinated(name, [job("a"), job("b")])
     run.run()
-    assert {record.status for record in run.ledger.jobs.values()} == {"done"}
+    assert {record.status for record in run.state.jobs.values()} == {"done"}
     assert len(machine.starts) == 3
 
 
@@ -90,7 +90,7 @@ def test_jobs_that_wait_for_a_kind_that_is_gone_end_the_run_once_the_others_are_
     run, _ = coordinated(name, jobs, ("fast", "slow"))
     with pytest.raises(RanksLost, match=r"all devices of kind slow were lost, .*bound, next.* started again"):
         run.run()
-    assert {name: record.status for name, record in run.ledger.jobs.items() if record.status != "pending"} == {
+    assert {name: record.status for name, record in run.state.jobs.items() if record.status != "pending"} == {
         "free": "done"
     }
 
@@ -99,4 +99,4 @@ def test_jobs_that_wait_for_a_kind_that_is_gone_end_the_run_once_the_others_are_
 def test_jobs_that_may_train_elsewhere_do_so(name: str) -> None:
     run, _ = coordinated(name, [job("a"), job("b"), job("c")], ("fast", "slow"))
     run.run()
-    assert {record.status for record in run.ledger.jobs.values()} == {"done"}
+    assert {record.status for record in run.state.jobs.values()} == {"done"}

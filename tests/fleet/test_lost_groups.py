@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
+from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -61,16 +60,16 @@ class Losing:
 
 def trained(
     losses: int, stands: Callable[[str], Standing], own: bool = True
-) -> tuple[Losing, Ledger, list[dict[str, Any]]]:
+) -> tuple[Losing, LiveState, list[dict[str, Any]]]:
     """A job whose group is lost so many times: what was started, the books, and the journal's events."""
     events: list[dict[str, Any]] = []
     journal = Journal(None, lambda: 0.0)
     journal.listen(lambda event: events.append(as_json(event)))
-    books = Ledger(Cluster((8,)), [JobRecord.of(JobState("a", RateCurve({1: 10.0}, 8), 1), "data/0")], seed=0)
+    books = LiveState(Cluster((8,)), [JobRecord.of(JobState("a", RateCurve({1: 10.0}, 8), 1), "data/0")], seed=0)
     machine = Losing(losses, own)
-    outside = Outside()
+    outside = RunHooks()
     outside.stands = stands  # type: ignore[method-assign,assignment]
-    Coordinator(policy("baseline"), machine, Bookkeeper(books, journal), outside, math.inf, math.inf).run()
+    Coordinator(policy("baseline"), machine, Recorder(books, journal), outside, math.inf, math.inf).run()
     return machine, books, events
 
 

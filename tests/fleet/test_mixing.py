@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -65,5 +65,5 @@ def test_policies_are_told() -> None:
     records = [
         JobRecord.of(JobState(name, curve, 1, mixed_kinds=mixed), "s") for name, mixed in (("a", True), ("b", False))
     ]
-    jobs = Ledger(Cluster((2,)), records, 0).state(0.0).jobs
+    jobs = LiveState(Cluster((2,)), records, 0).for_policy(0.0).jobs
     assert [job.mixed_kinds for job in jobs] == [True, False]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fleet.commands.plan import plan_tables
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.session.dry_run import DryRun, make_plan
 from fleet.spec import Job, SpecError, load
 from tests.fleet.support.arriving import Arriving, write_spec

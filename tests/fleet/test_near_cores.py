@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.machine.near_cores import cores_near, near_first
+from fleet.machine.devices import cores_near, near_first
 from tests.fleet.support import swapping
 from tests.run.support.processes import MPIEXEC, run
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.executor import Measured, StopReason
+from fleet.coordination.first_rates import NewcomerRates
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.newcomer_rates import NewcomerRates
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
@@ -39,7 +38,7 @@ class Scene:
         records = [JobRecord.of(state, f"{state.name}/0") for state in states]
         records.append(JobRecord.of(JobState("new", UNRATED, 1, deadline=900.0), "new/0"))
         size = 2 + with_b
-        self.books = Bookkeeper(Ledger(Cluster((size,)), records, seed=0, lending=Lending(1, 1)), journal)
+        self.books = Recorder(LiveState(Cluster((size,)), records, seed=0, lending=Lending(1, 1)), journal)
         for name, deadline in deadlines.items():
             self.books.record(events.Admitted(job=name, deadline=deadline))
         self.start("a", 0, prepared_by=[1])

@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fleet.coordination.crew import Crew
-from fleet.coordination.executor import Start
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.open_lanes import OpenLanes, StreamPlace
-from fleet.coordination.protocol import OpenLane
+from fleet.coordination.live_state import LiveState
+from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
+from fleet.coordination.protocol import OpenLane, Start
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.fleet.test_losses import Post
 
 EPOCH, RATE = 100.0, 10.0
@@ -40,20 +39,20 @@ class Book:
     ) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(
-            number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided
+            number, 1, KEY, LaneSchedule(100, 0, 0, 0, first.place), layout, {0: readers}, 8, divided=self._divided
         )
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 0
 
 
-def ledger(places: Sequence[int], made: float | None, epochs: float) -> Ledger:
+def ledger(places: Sequence[int], made: float | None, epochs: float) -> LiveState:
     """Jobs that train 10 samples/s for so many epochs, and preprocessors that make so many samples/s."""
     states = [
         JobState(name, RateCurve({1: RATE}, 4), 1, data="data", epoch=EPOCH, remaining=epochs * EPOCH - place)
         for name, place in zip("abcd", places)
     ]
-    books = Ledger(Cluster((4,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
+    books = LiveState(Cluster((4,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
     if made is not None:
         books.preprocessors_measured(DataPath({1: made}, {"data": made}))
     return books
@@ -66,11 +65,11 @@ def opened(
     ranks = [Place(0, 0, "n", "coordinator+preprocessor", None, "cpu", (), 1, 1, 1)]
     ranks += [Place(rank, 0, "n", "trainer", rank - 1, "cpu", (), 1, 1, 1) for rank in range(1, 5)]
     post = Post()
-    crew = Crew(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
+    crew = WorkerChannel(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
     mates = LaneMates(ledger(places, made, epochs))
     starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
     found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
-    told = {message.lane.lane: message.lane.itinerary.first_place for _, message in post.told(OpenLane)}
+    told = {message.lane.lane: message.lane.schedule.first_place for _, message in post.told(OpenLane)}
     return [({start.job for start, lane in found if lane.lane == number}, place) for number, place in told.items()]
 
 
@@ -112,6 +111,6 @@ def test_all_preprocessors_work_where_each_keeps_samples_of_its_own(divided: boo
     """One alone would be fast enough; but it has a third of what is kept."""
     ranks = [Place(rank, 0, "n", "preprocessor", None, "cpu", (), 1, 1, 1) for rank in range(3)]
     ranks.append(Place(3, 0, "n", "trainer", 0, "cpu", (), 1, 1, 1))
-    crew = Crew(Post(), ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
+    crew = WorkerChannel(Post(), ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
     ((_, lane),) = OpenLanes(crew, Book(divided), 4).open_for([Start("a", (0,), 0, 0, False, (), makers=1)], False)
     assert lane.makers == makers

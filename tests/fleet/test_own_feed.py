@@ -14,21 +14,13 @@ import pytest
 import torch
 
 from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SourceSpec,
-    StreamKey,
-)
-from preprocess.samples.substitutes import Mask, mask_of
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import HELD_OUT, TRAIN, Mask, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from trainers import BatchPlan
 
 SAMPLES, SLOT, SEED, EPOCHS = 50, 4, 7, 3
@@ -131,14 +123,14 @@ def feeds(
     """The feeds of all members of all jobs, on one lane that a preprocessor in a thread fills."""
     dataset, again = opened(torn), opened(torn)
     places, tails = zip(*(begin(job, epoch) for job in jobs))
-    itinerary = Itinerary(SAMPLES, max(tails), SAMPLES, epoch, min(places))
+    schedule = LaneSchedule(SAMPLES, max(tails), SAMPLES, epoch, min(places))
     count = sum(job.members for job in jobs)
     ring = Ring.forked(RingShape(1, 4096, SLOT, count, 1))
     lane = ring.lanes[0]
     lane.open(dataset.layout, range(count), 1, samples=lane_samples)
     preprocessor = Preprocessor(ring, 0, {"numbers": dataset})
     readers = tuple(range(count))
-    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", SEED, epoch), itinerary, dataset.layout, {0: readers}))
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey("numbers", SEED, epoch), schedule, dataset.layout, {0: readers}))
     done = threading.Event()
 
     def fill() -> None:
@@ -154,7 +146,7 @@ def feeds(
     made = [
         [
             BatchFeed(
-                lane.reader(next(numbers), dataset.layout, 1), itinerary, share, (epoch, job.step), device, reading,
+                lane.reader(next(numbers), dataset.layout, 1), schedule, share, (epoch, job.step), device, reading,
                 20.0, partial(make_again, again),
             )
             for share in job.shares()

@@ -17,7 +17,7 @@ from fleet.session.dry_run import DryRun, make_plan
 from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, play_case
 from fleet.simulator.comparing.workload import Workload
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.spec import load
 from tests.fleet.support.arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from fleet.machine.memory import usable_memory
+from fleet.machine.devices import usable_memory
 from fleet.profiling.sizing import refused_on, size_of
 from fleet.report.wording import readable_bytes
 from fleet.session.input_checks import Room, memory_problem

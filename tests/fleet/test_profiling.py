@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fleet.journal.profile import ProfileError, RateProfile
+from fleet.journal.whole_files import ProfileError, RateProfile
 from fleet.profiling.measure import keep_busy, made_up_batch, measure
 from fleet.profiling.sizing import Size, assumed_rate, guessed_rate
 from fleet.session.measuring import Measurement, demand, first_pass, largest_count, preprocessors_needed, second_pass

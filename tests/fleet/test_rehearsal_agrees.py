@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from fleet.scheduling.policies import POLICIES
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 from tests.fleet.support.arriving import DEVICES, JOBS, Arriving, draw, simulated, write_spec
 from tests.journals import read_lines
 from tests.run.support.processes import FLEET, run
+from tests.scheduling.support.all_policies import NAMES
 
 RESTART = MARGIN = 1.0
 """As policies know them: the defaults of `policy.restart` and `policy.margin`."""
@@ -44,7 +44,7 @@ PARAMETERS: Mapping[str, Mapping[str, float]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("name", [each.name for each in POLICIES])
+@pytest.mark.parametrize("name", NAMES)
 def test_rehearsed_and_simulated_times_agree(name: str, tmp_path: Path) -> None:
     jobs = draw()
     parameters = PARAMETERS.get(name, {})

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.coordination.seen_jobs import with_ends_of_epochs
-from fleet.coordination.stop_time import StopTime
+from fleet.coordination.job_table import StopTime, with_ends_of_epochs
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.executor import Event, GroupEnded, Start
+from fleet.coordination.executor import Event, GroupEnded, RunHooks
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import EpochEnded, Formed, Left, StartGroup, StopGroup
+from fleet.coordination.live_state import LiveState, Recorder
+from fleet.coordination.protocol import EpochEnded, Formed, Left, Start, StartGroup, StopGroup
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Cluster, State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from tests.fleet.test_coordinator import CURVE, Clock, Obedient
 from tests.fleet.test_losses import Machine
@@ -106,10 +104,8 @@ class Telling(Obedient):
         return super().next_event(timeout)
 
 
-class Wavering:
+class Wavering(Policy):
     """One job after the other on the only device; which comes next is the other one each time that it is asked."""
-
-    name, shares_streams, trigger = "wavering", False, Trigger()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -125,13 +121,13 @@ def coordinated(names: str, chosen: Any, devices: int, outside: Any = None) -> T
     """The machine, once all jobs are done."""
     clock = Clock()
     jobs = [JobState(name, CURVE, 1, epoch=EPOCH, remaining=2 * EPOCH) for name in names]
-    books = Bookkeeper(
-        Ledger(Cluster((devices,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Journal(None, clock)
+    books = Recorder(
+        LiveState(Cluster((devices,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Journal(None, clock)
     )
     machine = Telling(clock)
-    outside = outside(machine) if outside else Outside()
+    outside = outside(machine) if outside else RunHooks()
     Coordinator(chosen, machine, books, outside, math.inf, math.inf, following=machine).run()
-    assert all(job.status == "done" for job in books.ledger.jobs.values())
+    assert all(job.status == "done" for job in books.state.jobs.values())
     return machine
 
 
@@ -144,7 +140,7 @@ def test_networks_in_their_last_epochs_are_followed_by_those_that_the_policy_sta
 
 
 def test_a_network_that_is_stopped_by_name_is_called_off_and_follows_later() -> None:
-    class Stopping(Outside):
+    class Stopping(RunHooks):
         """Wants the first network stopped that is told to follow, until it is called off."""
 
         def __init__(self, machine: Telling) -> None:

@@ -16,11 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import standing
+from fleet.coordination.job_checkpoints import record_checkpoint, settle_best, standing, told_bests
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.kept_best import record_checkpoint, settle_best, told_bests
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.metric_order import MetricOrder
@@ -99,23 +97,23 @@ class DrawnRun:
         """Go on from the checkpoints; rank 0 hears of a checkpoint when so many more are written."""
         job = JobState(JOB, UNRATED, 1, batch=1, remaining=9, epoch=1)
         journal = Journal(self.journal)
-        books = Bookkeeper(Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
+        books = Recorder(LiveState(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0), journal)
         try:
             found = standing(self.saving.folder, Stop(len(self.history)), ByMetric(METRIC, "higher"))
             journal.write(events.Session())
-            settle_best(books, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
+            settle_best(books.record, self.saving.folder, JOB, found, told_bests(read_journal(self.journal)))
             self._train(books, found.epoch, lag)
         finally:
             journal.close()
 
-    def _train(self, books: Bookkeeper, done: int, lag: int) -> None:
+    def _train(self, books: Recorder, done: int, lag: int) -> None:
         written: deque[Any] = deque()
         for epoch in range(done + 1, len(self.history) + 1):
             values = [{METRIC: value} for value in self.history[:epoch]]
             if self.saving.is_due(values) or epoch == len(self.history):
                 written.append(save(JOB, cast(Any, Trained(self.history, epoch)), self.saving))
             while len(written) > lag or (written and epoch == len(self.history)):
-                record_checkpoint(books, written.popleft())
+                record_checkpoint(books.record, written.popleft())
 
     def told(self) -> Best | None:
         return told_bests(read_journal(self.journal)).get(JOB)

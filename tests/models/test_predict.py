@@ -22,7 +22,8 @@ from fleet.journal.metric_order import MetricOrder
 from fleet.models.members import read_members
 from fleet.models.validation_data import held_out_of
 from fleet.models.vote import Figures, disagreement, diversity, greedy_counts, greedy_picks, halves
-from preprocess import HELD_OUT, Dataset
+from preprocess import Dataset
+from preprocess.samples.order import HELD_OUT
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
 

@@ -17,9 +17,8 @@ from fleet.spec import load
 from fleet.spec.digest import code_changes, code_of
 from preprocess import Dataset, DatasetSpec, SourceSpec
 from preprocess.files.modules import at_home
-from preprocess.making.fingerprints import data_changes, fingerprint, unproved_changes
-from preprocess.sources import file_fingerprints
-from preprocess.sources.file_fingerprints import file_changes, fingerprint_files
+from preprocess.making import fingerprints as file_fingerprints
+from preprocess.making.fingerprints import data_changes, file_changes, fingerprint, fingerprint_files, unproved_changes
 
 BAD_INPUT = 2
 

@@ -26,7 +26,7 @@ if __name__ == "__main__":
     [
         ("from fleet.machine.signals import StopFlag\nstop = StopFlag()\nstop.install()", "stop()"),
         (
-            "from preprocess.files.forks import let_forks_end\nsignal.signal(signal.SIGTERM, lambda *_: None)\n"
+            "from preprocess.files.modules import let_forks_end\nsignal.signal(signal.SIGTERM, lambda *_: None)\n"
             "let_forks_end([signal.SIGTERM])",
             "True",
         ),

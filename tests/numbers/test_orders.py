@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
-from preprocess import TRAIN, Dataset, DatasetSpec, SourceError, SourceSpec
-from preprocess.samples.block_order import OrderSpec
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.samples.errors import DataSpecError
-from preprocess.sources.weights import weights_of
+from preprocess.samples.order import TRAIN, OrderSpec
+from preprocess.sources.source import weights_of
 from trainers import BatchPlan
 from trainers.job.drawn_samples import DrawnSamples
 from trainers.task.unfit_task import UnfitTask

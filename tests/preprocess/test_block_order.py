@@ -16,22 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from preprocess import (
-    BlockOrder,
-    DataSpecError,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    OrderSpec,
-    SampleLayout,
-    SourceError,
-    StreamKey,
-    open_source,
-)
-from preprocess.samples.order import EpochOrders
-from preprocess.samples.owners import SampleOwners
-from preprocess.sources.blocks import block_bytes, block_order, block_starts
-from preprocess.store.own_samples import OwnKeys
+from preprocess import DataSpecError, OrderSpec, SampleLayout, SourceError, open_source
+from preprocess.samples.order import BlockOrder, EpochOrders
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import LaneSchedule, LaneSpec, SampleOwners, StreamKey
+from preprocess.sources.source import block_bytes, block_order, block_starts
+from preprocess.store.futures import OwnedKeys
 
 seeds, epochs = st.integers(0, 2**63), st.integers(0, 1000)
 BY_BLOCKS = OrderSpec("blocks")
@@ -94,7 +84,7 @@ def test_a_lost_maker_s_blocks_go_to_others_and_theirs_stay() -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_a_preprocessor_counts_its_own_samples_through(number: int) -> None:
     order = BlockOrder(100, tuple(range(0, 100, 7)), 4)
-    own, owners = OwnKeys(130, 3, number, order), SampleOwners(3, (), order)
+    own, owners = OwnedKeys(130, 3, number, order), SampleOwners(3, (), order)
     mine = np.flatnonzero(owners.of(np.arange(130)) == number)
     assert own.numbers(mine).tolist() == list(range(own.count)) == list(range(len(mine)))
     for key in range(130):
@@ -139,7 +129,7 @@ def test_a_part_s_order_is_the_stream_s_without_the_others(order: BlockOrder, da
 
 def test_it_travels_with_a_lane() -> None:
     order = BlockOrder(10, (0, 4, 7), 2)
-    spec = LaneSpec(0, 1, StreamKey("d", 0, 0), Itinerary(10), SampleLayout((1,), "uint8"), {0: (0,)}, blocks=order)
+    spec = LaneSpec(0, 1, StreamKey("d", 0, 0), LaneSchedule(10), SampleLayout((1,), "uint8"), {0: (0,)}, blocks=order)
     adapter = TypeAdapter(LaneSpec)
     found = adapter.validate_json(adapter.dump_json(spec))
     assert found == spec and found.blocks is not None and np.array_equal(found.blocks.of(1, 1), order.of(1, 1))

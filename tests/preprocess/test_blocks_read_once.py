@@ -12,29 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from preprocess import (
-    Bag,
-    BlockOrder,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    OrderSpec,
-    Part,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleStore,
-    SharedLoader,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-    sample_costs,
-    throughput,
-)
+from preprocess import Bag, Dataset, DatasetSpec, OrderSpec, Part, SharedLoader, SourceSpec
+from preprocess.making.costs import open_stores, sample_costs, throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.order import BlockOrder
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 SAMPLES, CHUNK, WINDOW, WRITERS, SLOT, LANES, WIDTH = 720, 20, 6, 3, 16, 3, 64
 CHUNKS = SAMPLES // CHUNK
@@ -95,12 +80,12 @@ class Team:
     def open(self, lane: int, seed: int, epoch: int = 0, makers: tuple[int, ...] = ()) -> LaneReader:
         self.generation += 1
         dataset = self.datasets[0]
-        key, itinerary = (
+        key, schedule = (
             StreamKey("chunks", seed, epoch),
-            Itinerary(SAMPLES, held_out=dataset.held_out, first_epoch=epoch),
+            LaneSchedule(SAMPLES, held_out=dataset.held_out, first_epoch=epoch),
         )
         spec = LaneSpec(
-            lane, self.generation, key, itinerary, dataset.layout, {0: (lane,)}, None, makers, self.divided,
+            lane, self.generation, key, schedule, dataset.layout, {0: (lane,)}, None, makers, self.divided,
             dataset.orders.blocks,
         )  # fmt: skip
         opening = self.ring.lanes[lane]

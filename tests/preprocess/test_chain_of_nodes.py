@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks.shared_epoch import Epoch, digest_alone
 from benchmarks.three_hosts import run_epoch
-from preprocess import Itinerary, LaneSpec, NodeMap, SampleLayout, StreamKey
+from preprocess import SampleLayout
+from preprocess.making.broadcast import NodeMap
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 LAYOUT = SampleLayout((2, 2, 1), "uint8")
 LOCAL = [str(Path(sys.executable).with_name("mpiexec")), "--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx"]
@@ -19,7 +21,7 @@ LOCAL += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
 
 def lane(*readers: int) -> LaneSpec:
     named = {node: tuple(range(count)) for node, count in enumerate(readers) if count}
-    return LaneSpec(2, 1, StreamKey("data", 0, 0), Itinerary(10), LAYOUT, named)
+    return LaneSpec(2, 1, StreamKey("data", 0, 0), LaneSchedule(10), LAYOUT, named)
 
 
 def test_a_chain_goes_round_from_its_makers_node() -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import ConversionProgress, convert
-from preprocess.conversion.errors import ConversionError, ConversionFailure
-from preprocess.conversion.verify import verify
-from preprocess.samples.decode import decode_picture
+from preprocess.conversion.hdf5_file import verify
+from preprocess.conversion.packing import ConversionError, ConversionFailure
+from preprocess.transforms.decode import decode_picture
 from tests.preprocess.support.image_files import encoded, make_folder, make_shard, smooth
 
 ROOT = Path(__file__).resolve().parents[2]

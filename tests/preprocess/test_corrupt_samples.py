@@ -11,25 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    CorruptLimitError,
-    Dataset,
-    DatasetSpec,
-    DataSpecError,
-    Itinerary,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleError,
-    SkippedSample,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.corrupt import CorruptSamples
+from preprocess import Dataset, DatasetSpec, DataSpecError, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import CorruptLimitError, CorruptSamples, SampleError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.preprocess.support.damaged import damaged_module, made, numbered, skipping
 
 SLOT = 8
@@ -190,8 +178,8 @@ def test_lanes_are_the_same_whoever_fills_them(
         broken(module, *bad)
         broken(module, 4, train=False)
         single, _ = skipping()
-        whole = Itinerary(40, tail, 12)
-        rest = Itinerary(40, tail, 12, first_place=place, last_epoch=0)
+        whole = LaneSchedule(40, tail, 12)
+        rest = LaneSchedule(40, tail, 12, first_place=place, last_epoch=0)
         inputs, targets = single.layout.empty(40 + tail + 12)
         for _ in single.fill(whole, seed, 0, inputs, targets):
             pass
@@ -200,12 +188,12 @@ def test_lanes_are_the_same_whoever_fills_them(
         assert np.array_equal(found[0], inputs[place:]) and np.array_equal(found[1], targets[place:])
 
 
-def read_lane(itinerary: Itinerary, seed: int, writers: int) -> tuple[np.ndarray, np.ndarray]:
+def read_lane(schedule: LaneSchedule, seed: int, writers: int) -> tuple[np.ndarray, np.ndarray]:
     """All of a lane that a number of preprocessors fill, each with a data set of its own."""
     sets = [skipping()[0] for _ in range(writers)]
     layout = sets[0].layout
     ring = Ring.forked(RingShape(1, lane_bytes(layout, 96, SLOT, writers), SLOT, 1, writers))
-    spec = LaneSpec(0, 1, StreamKey("numbers", seed, 0), itinerary, layout, {0: (0,)})
+    spec = LaneSpec(0, 1, StreamKey("numbers", seed, 0), schedule, layout, {0: (0,)})
     ring.lanes[0].open(layout, [0], 1)
     team = [Preprocessor(ring, index, {"numbers": data}) for index, data in enumerate(sets)]
     for preprocessor in team:
@@ -213,8 +201,8 @@ def read_lane(itinerary: Itinerary, seed: int, writers: int) -> tuple[np.ndarray
     reader = ring.lanes[0].reader(0, layout, 1)
     while sum(preprocessor.step() for preprocessor in team):
         pass
-    assert itinerary.end is not None and reader.wait(itinerary.end, timeout=5)
-    return reader.take(np.arange(itinerary.end))
+    assert schedule.end is not None and reader.wait(schedule.end, timeout=5)
+    return reader.take(np.arange(schedule.end))
 
 
 def test_policies_travel_as_json_and_are_checked() -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preprocess import DecodeError
-from preprocess.samples.decode import MOST_PIXELS, decode_picture, image_size
+from preprocess.samples.errors import DecodeError
+from preprocess.transforms.decode import MOST_PIXELS, decode_picture, image_size
 from tests.preprocess.support.photographs import encoded, photograph
 
-decoding: ModuleType = import_module("preprocess.samples.decode")
+decoding: ModuleType = import_module("preprocess.transforms.decode")
 
 PHOTO = photograph(61, 83)
 LIBRARIES = {

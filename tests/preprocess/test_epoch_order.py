@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from preprocess import HELD_OUT, TRAIN, Itinerary, SampleGenerator, epoch_order
-from preprocess.samples.order import seed_global_generators
+from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order, seed_global_generators
+from preprocess.samples.stream import LaneSchedule
 
 
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 5))
@@ -30,7 +30,7 @@ def test_order_is_that_of_distributed_sampler(length: int, ranks: int, seed: int
         )
         sampler.set_epoch(epoch)
         assert list(sampler) == padded[rank::ranks].tolist()
-    assert Itinerary(length, tail).places == length + tail and order.dtype == np.int64
+    assert LaneSchedule(length, tail).places == length + tail and order.dtype == np.int64
 
 
 def test_draws_depend_on_the_names_alone() -> None:

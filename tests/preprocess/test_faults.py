@@ -17,26 +17,13 @@ import pytest
 from PIL import Image
 
 from benchmarks.closing import close_all
-from preprocess import (
-    TRAIN,
-    CorruptLimitError,
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleError,
-    SkippedSample,
-    SourceError,
-    SourceSpec,
-    StreamKey,
-    WriterLost,
-    lane_bytes,
-)
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import CorruptLimitError, RingTimeout, SampleError, SkippedSample, WriterLost
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 
 SLOT = 4
@@ -57,12 +44,12 @@ class Node:
             RingShape(1, lane_bytes(self.dataset.layout, 32, SLOT, writers), SLOT, readers, writers)
         )
         stream = StreamKey("numbers", 3, 0)
-        itinerary = Itinerary(40, 0, 12, last_epoch=2)
-        self.spec = LaneSpec(0, 1, stream, itinerary, self.dataset.layout, {0: tuple(range(readers))})
+        schedule = LaneSchedule(40, 0, 12, last_epoch=2)
+        self.spec = LaneSpec(0, 1, stream, schedule, self.dataset.layout, {0: tuple(range(readers))})
         self.ring.lanes[0].open(self.spec.layout, list(range(readers)), 1)
-        self.end = itinerary.end or 0
+        self.end = schedule.end or 0
         self.wanted = self.dataset.layout.empty(self.end)
-        for _ in self.dataset.fill(itinerary, 3, 0, *self.wanted):
+        for _ in self.dataset.fill(schedule, 3, 0, *self.wanted):
             pass
 
     def fill(self, index: int) -> None:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, SampleLayout, SourceSpec, StoreBudget, StreamKey
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from preprocess.store.finished_samples import FinishedSamples, SlotPortion
+from preprocess.store.sample_store import StoreBudget
 from tests.preprocess.support.keeping_team import LANES, SLOT, Team, Visits, assert_same, expected, opened, whole
 
 PLENTY = 64 << 20
@@ -37,15 +39,15 @@ def laid(team: Team) -> int:
 @WAYS
 def test_an_epoch_that_others_await_is_made_once(dataset: Dataset, divided: bool, makers: tuple[int, ...]) -> None:
     team = Team(dataset, None, finished=PLENTY)
-    itinerary = whole(dataset, first_epoch=1, last_epoch=1)
+    schedule = whole(dataset, first_epoch=1, last_epoch=1)
     for lane in range(3):
-        reader = team.open(lane, 7, itinerary, makers, divided, awaited_from=1)
+        reader = team.open(lane, 7, schedule, makers, divided, awaited_from=1)
         assert_same(
-            team.read(reader, itinerary.epoch_samples), expected(dataset, itinerary, 7, 0, itinerary.epoch_samples)
+            team.read(reader, schedule.epoch_samples), expected(dataset, schedule, 7, 0, schedule.epoch_samples)
         )
         team.close(lane, reader)
-    assert laid(team) == 3 * itinerary.epoch_samples
-    assert made(team) < itinerary.epoch_samples + 2 * SLOT, "once, but for slots in which some samples are new"
+    assert laid(team) == 3 * schedule.epoch_samples
+    assert made(team) < schedule.epoch_samples + 2 * SLOT, "once, but for slots in which some samples are new"
 
 
 def test_a_lane_that_begins_elsewhere_finds_them_too(dataset: Dataset) -> None:
@@ -61,20 +63,20 @@ def test_a_lane_that_begins_elsewhere_finds_them_too(dataset: Dataset) -> None:
 
 def test_held_out_samples_are_made_once_for_all_epochs_of_a_stream(dataset: Dataset) -> None:
     team = Team(dataset, None, finished=PLENTY)
-    itinerary = whole(dataset, last_epoch=3)
-    assert itinerary.end is not None
-    reader = team.open(0, 7, itinerary, (0,), divided=False)
-    assert_same(team.read(reader, itinerary.end), expected(dataset, itinerary, 7, 0, itinerary.end))
-    training = 4 * itinerary.places
+    schedule = whole(dataset, last_epoch=3)
+    assert schedule.end is not None
+    reader = team.open(0, 7, schedule, (0,), divided=False)
+    assert_same(team.read(reader, schedule.end), expected(dataset, schedule, 7, 0, schedule.end))
+    training = 4 * schedule.places
     assert training + dataset.held_out <= made(team) < training + dataset.held_out + 8 * SLOT
 
 
 def test_nothing_is_kept_of_epochs_that_nobody_awaits(dataset: Dataset) -> None:
     team = Team(dataset, None, finished=PLENTY)
-    itinerary = Itinerary(dataset.length, 5, last_epoch=0)
+    schedule = LaneSchedule(dataset.length, 5, last_epoch=0)
     for lane in range(2):
-        reader = team.open(lane, 7, itinerary, (0,), divided=False)
-        team.read(reader, itinerary.places // SLOT * SLOT)
+        reader = team.open(lane, 7, schedule, (0,), divided=False)
+        team.read(reader, schedule.places // SLOT * SLOT)
         team.close(lane, reader)
     assert made(team) == laid(team) and finished_bytes(team) == 0
 
@@ -82,20 +84,20 @@ def test_nothing_is_kept_of_epochs_that_nobody_awaits(dataset: Dataset) -> None:
 def test_other_seeds_and_epochs_are_other_samples(dataset: Dataset) -> None:
     team = Team(dataset, None, finished=PLENTY)
     for lane, (seed, epoch) in enumerate([(7, 0), (7, 1), (8, 0)]):
-        itinerary = whole(dataset, first_epoch=epoch)
-        reader = team.open(lane, seed, itinerary, (0,), divided=False, awaited_from=0)
-        assert_same(team.read(reader, 80), expected(dataset, itinerary, seed, 0, 80))
+        schedule = whole(dataset, first_epoch=epoch)
+        reader = team.open(lane, seed, schedule, (0,), divided=False, awaited_from=0)
+        assert_same(team.read(reader, 80), expected(dataset, schedule, seed, 0, 80))
     assert made(team) == laid(team) >= 240
 
 
 def test_a_store_hears_of_samples_that_are_copied(dataset: Dataset) -> None:
     """Prepared and finished samples are kept together: other seeds still find the prepared ones."""
     team = Team(dataset, StoreBudget(PLENTY), finished=PLENTY)
-    itinerary, other = whole(dataset, last_epoch=0), whole(dataset, last_epoch=0)
+    schedule, other = whole(dataset, last_epoch=0), whole(dataset, last_epoch=0)
     for lane, seed in enumerate([7, 7, 8]):
-        reader = team.open(lane, seed, itinerary, awaited_from=0)
-        found = team.read(reader, itinerary.epoch_samples)
-        assert_same(found, expected(dataset, other, seed, 0, itinerary.epoch_samples))
+        reader = team.open(lane, seed, schedule, awaited_from=0)
+        found = team.read(reader, schedule.epoch_samples)
+        assert_same(found, expected(dataset, other, seed, 0, schedule.epoch_samples))
     assert team.prepared == dataset.length + dataset.held_out
 
 
@@ -106,10 +108,10 @@ def finished_bytes(team: Team) -> int:
 @pytest.mark.parametrize("awaited_from", [None, 0])
 def test_held_out_samples_that_a_store_keeps_are_not_kept_again(dataset: Dataset, awaited_from: int | None) -> None:
     """They have no transforms that draw, so what the store keeps of them is finished."""
-    itinerary, sizes = whole(dataset, last_epoch=2), []
-    assert itinerary.end is not None
+    schedule, sizes = whole(dataset, last_epoch=2), []
+    assert schedule.end is not None
     for held_out in (dataset.held_out, 0):
-        team, mine = Team(dataset, StoreBudget(PLENTY), finished=PLENTY), replace(itinerary, held_out=held_out)
+        team, mine = Team(dataset, StoreBudget(PLENTY), finished=PLENTY), replace(schedule, held_out=held_out)
         assert mine.end is not None
         found = team.read(team.open(0, 7, mine, awaited_from=awaited_from), mine.end)
         assert_same(found, expected(dataset, mine, 7, 0, mine.end))
@@ -119,10 +121,10 @@ def test_held_out_samples_that_a_store_keeps_are_not_kept_again(dataset: Dataset
 
 
 def test_held_out_samples_that_a_store_has_no_room_for_are_kept(dataset: Dataset) -> None:
-    team, itinerary = Team(dataset, StoreBudget(100_000), finished=PLENTY), whole(dataset, last_epoch=2)
-    assert itinerary.end is not None
-    found = team.read(team.open(0, 7, itinerary), itinerary.end)
-    assert_same(found, expected(dataset, itinerary, 7, 0, itinerary.end))
+    team, schedule = Team(dataset, StoreBudget(100_000), finished=PLENTY), whole(dataset, last_epoch=2)
+    assert schedule.end is not None
+    found = team.read(team.open(0, 7, schedule), schedule.end)
+    assert_same(found, expected(dataset, schedule, 7, 0, schedule.end))
     assert finished_bytes(team) > 0
 
 
@@ -138,10 +140,10 @@ def test_what_is_kept_changes_no_sample(dataset: Dataset, data: Any) -> None:
         lane = data.draw(st.integers(0, LANES - 1))
         if lane not in visits:
             epoch, place = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 235))
-            itinerary = whole(dataset, first_epoch=epoch, first_place=place)
+            schedule = whole(dataset, first_epoch=epoch, first_place=place)
             seed, divided = data.draw(st.integers(0, 1)), data.draw(st.booleans())
             makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)] if divided else [(0,), (1,)]))
-            visits.begin(lane, seed, itinerary, makers, divided, data.draw(st.none() | st.integers(0, 3)))
+            visits.begin(lane, seed, schedule, makers, divided, data.draw(st.none() | st.integers(0, 3)))
         visits.read_on(lane, SLOT * data.draw(st.integers(1, 40)))
         if data.draw(st.booleans()):
             visits.end(lane)
@@ -152,11 +154,11 @@ def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: 
     victim = min((tmp_path / "broken" / "train" / "class0").iterdir())
     victim.write_bytes(victim.read_bytes()[:40])
     broken, plain = (opened(tmp_path / "broken", on_corrupt="skip") for _ in range(2))
-    team, itinerary = Team(broken, None, finished=PLENTY), whole(broken, last_epoch=0)
+    team, schedule = Team(broken, None, finished=PLENTY), whole(broken, last_epoch=0)
     for lane in range(2):
-        reader = team.open(lane, 9, itinerary, (0,), divided=False, awaited_from=0)
-        found = team.read(reader, itinerary.epoch_samples)
-        assert_same(found, expected(plain, itinerary, 9, 0, itinerary.epoch_samples))
+        reader = team.open(lane, 9, schedule, (0,), divided=False, awaited_from=0)
+        found = team.read(reader, schedule.epoch_samples)
+        assert_same(found, expected(plain, schedule, 9, 0, schedule.epoch_samples))
 
 
 def test_samples_that_are_copied_as_cheaply_anyway_are_not_kept(pictures: Path, tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def lane(number: int, epoch: int, awaited_from: int | None, seed: int = 0) -> La
     layout = SampleLayout((4, 4, 3), "uint8")
     key = StreamKey("tiny", seed, epoch)
     return LaneSpec(
-        number, 1, key, Itinerary(16, first_epoch=epoch), layout, {0: (0,)}, makers=(0,), awaited_from=awaited_from
+        number, 1, key, LaneSchedule(16, first_epoch=epoch), layout, {0: (0,)}, makers=(0,), awaited_from=awaited_from
     )
 
 
@@ -207,7 +209,7 @@ def holds(kept: FinishedSamples, epochs: range) -> list[int]:
 
 def test_what_a_lane_has_passed_goes_at_once_where_nobody_else_awaits_it() -> None:
     kept = FinishedSamples(PLENTY)
-    first = replace(lane(0, 0, awaited_from=0), itinerary=Itinerary(16))
+    first = replace(lane(0, 0, awaited_from=0), schedule=LaneSchedule(16))
     kept.open(first)
     for epoch in range(3):
         kept.keep(replace(portion(first, epoch), start=16 * epoch))
@@ -222,7 +224,7 @@ def test_what_a_lane_has_passed_goes_at_once_where_nobody_else_awaits_it() -> No
 
 
 def test_what_others_await_no_more_goes_at_once_and_no_more_of_it_is_kept() -> None:
-    kept, spec = FinishedSamples(PLENTY), replace(lane(0, 0, awaited_from=0), itinerary=Itinerary(16))
+    kept, spec = FinishedSamples(PLENTY), replace(lane(0, 0, awaited_from=0), schedule=LaneSchedule(16))
     kept.open(spec)
     for epoch in range(2):
         kept.keep(replace(portion(spec, epoch), start=16 * epoch))
@@ -243,7 +245,7 @@ def test_what_others_await_no_more_goes_at_once_and_no_more_of_it_is_kept() -> N
 
 
 def test_held_out_samples_stay_until_nobody_reads_their_stream() -> None:
-    spec = replace(lane(0, 0, awaited_from=None), itinerary=Itinerary(16, 0, 16))
+    spec = replace(lane(0, 0, awaited_from=None), schedule=LaneSchedule(16, 0, 16))
     kept, held_out = FinishedSamples(PLENTY), replace(portion(spec, 1), start=16)
     kept.open(spec)
     kept.keep(held_out)

@@ -16,8 +16,9 @@ import numpy as np
 import psutil
 import pytest
 
-from preprocess import RingTimeout, ServiceError, SharedLoader
-from preprocess.sharing.place import ServicePlace
+from preprocess import ServiceError, SharedLoader
+from preprocess.samples.errors import RingTimeout
+from preprocess.sharing.launch import ServicePlace
 
 FOLDER = Path(__file__).resolve().parent
 ADVICE = r"make the loader before threads start, or give the data by name"

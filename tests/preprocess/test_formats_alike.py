@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 import zarr
 
-from preprocess import Dataset, DatasetSpec, Itinerary, SourceSpec
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.samples.stream import LaneSchedule
 from tests.preprocess.support.tables import save_to_disk, write_file, write_parquet
 from tests.preprocess.test_tar_shards import write as write_shard
 
@@ -77,8 +78,8 @@ def prepared(kind: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Two epochs and a half, as a preprocessor makes them."""
     dataset = Dataset(DatasetSpec("data", SourceSpec(kind.partition(" ")[0], written(kind, folder))))
     inputs, targets = dataset.layout.empty(2 * SAMPLES + 11)
-    itinerary = Itinerary(SAMPLES, last_epoch=5)
-    assert [*dataset.fill(itinerary, 3, 0, inputs, targets)][-1] == len(inputs)
+    schedule = LaneSchedule(SAMPLES, last_epoch=5)
+    assert [*dataset.fill(schedule, 3, 0, inputs, targets)][-1] == len(inputs)
     return inputs, targets
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preprocess.making.gathering import Gathering
+from preprocess.making.preprocessor import Gathering
 
 
 def pauses(gathering: Gathering, filled: int, slots: int, rounds: int) -> list[float]:

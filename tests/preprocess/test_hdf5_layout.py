@@ -16,9 +16,9 @@ import pytest
 
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.conversion.verify import verify
-from preprocess.samples.decode import decode_picture
-from preprocess.sources.damage import DamageError
+from preprocess.conversion.hdf5_file import verify
+from preprocess.sources.checked_files import DamageError
+from preprocess.transforms.decode import decode_picture
 from tests.preprocess.support.image_files import make_folder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preprocess import SourceError, open_source
-from preprocess.sources import trial
+from preprocess.sources import checked_files as trial
 
 HEAP_HEADER, OBJECT_HEADER = struct.Struct("<4s4xQ"), struct.Struct("<HH4xQ")
 

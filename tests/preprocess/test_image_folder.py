@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocess import TRAIN, Dataset, DatasetSpec, SampleError, Source, SourceError, SourceSpec, open_source
-from preprocess.samples.decode import decode_picture
+from preprocess import Dataset, DatasetSpec, Source, SourceError, SourceSpec, open_source
+from preprocess.samples.errors import SampleError
+from preprocess.samples.order import TRAIN
+from preprocess.transforms.decode import decode_picture
 from tests.preprocess.support.image_files import encoded, make_folder, smooth
 
 

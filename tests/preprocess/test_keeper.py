@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from preprocess.samples.layout import Indices
 from preprocess.samples.order import epoch_order
-from preprocess.store.keeper import Keeper
-from preprocess.store.known_futures import Indices, KnownFutures
-from preprocess.store.paces import Paces
+from preprocess.store.futures import KnownFutures, Paces
+from preprocess.store.sample_store import Keeper
 
 EPOCHS = 3
 

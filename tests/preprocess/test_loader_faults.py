@@ -11,7 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from preprocess import DataSpecError, RingTimeout, ServiceError, SharedLoader
+from preprocess import DataSpecError, ServiceError, SharedLoader
+from preprocess.samples.errors import RingTimeout
 from tests.preprocess.support.commanded import CommandedLoader, service_of
 from tests.preprocess.support.counting import counted
 

@@ -14,19 +14,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Bag,
-    Dataset,
-    DatasetSpec,
-    DataSpecError,
-    Fold,
-    MemberOrder,
-    Part,
-    ServiceError,
-    SharedLoader,
-)
+from preprocess import Bag, Dataset, DatasetSpec, DataSpecError, Fold, Part, ServiceError, SharedLoader
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.part import MemberOrder
 from tests.preprocess.support.commanded import CommandedLoader, service_of
 from tests.preprocess.support.counting import counted
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from preprocess import Dataset, DatasetSpec, SourceSpec
-from preprocess.making.made_again import unlike_samples
+from preprocess.making.fingerprints import unlike_samples
 
 
 class Pictures:

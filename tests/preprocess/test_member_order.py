@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from preprocess import Bag, Fold, Itinerary, MemberOrder, Part, epoch_order
+from preprocess import Bag, Fold, Part
+from preprocess.samples.order import epoch_order
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import LaneSchedule
 from trainers import BatchPlan
 
 seeds = st.integers(0, 2**31 - 1)
@@ -135,5 +138,5 @@ def test_a_tail_reaches_as_far_as_the_padding(drawn: tuple[int, Part], seed: int
     padded = BatchPlan(member.samples, workers, 1).padded
     places, tail = member.padded_places(epoch, padded).tolist(), member.tail(epoch, padded)
     assert places == sorted(places) and len(set(places)) == len(places)
-    assert all(place < Itinerary(length, tail).places for place in places)
+    assert all(place < LaneSchedule(length, tail).places for place in places)
     assert tail == 0 if padded == member.samples else places[-1] == length + tail - 1

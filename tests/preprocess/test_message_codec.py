@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from preprocess.sharing.message_codec import MessageCodec
+from preprocess.sharing.messages import MessageCodec
 
 
 @dataclass(frozen=True)

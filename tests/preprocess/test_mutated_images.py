@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import DecodeError
-from preprocess.samples.decode import decode_picture, image_size
+from preprocess.samples.errors import DecodeError
+from preprocess.transforms.decode import decode_picture, image_size
 from tests.preprocess.support import mutations
 from tests.preprocess.support.photographs import encoded, photograph
 

@@ -14,29 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Bag,
-    Dataset,
-    DatasetSpec,
-    Fold,
-    Itinerary,
-    LaneSpec,
-    MemberOrder,
-    Part,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleError,
-    SharedLoader,
-    SourceSpec,
-    StreamKey,
-    lane_bytes,
-)
-from preprocess.samples.layout import ITSELF
-from preprocess.samples.ragged import places_in
-from preprocess.samples.substitutes import mask_of
+from preprocess import Bag, Dataset, DatasetSpec, Fold, Part, SharedLoader, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import SampleError
+from preprocess.samples.layout import ITSELF, places_in
+from preprocess.samples.order import HELD_OUT, TRAIN, mask_of
+from preprocess.samples.part import MemberOrder
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 from preprocess.store.finished_samples import FinishedSamples
 from tests.preprocess.support.counting import counted
 from tests.preprocess.support.damaged import damaged_module, skipping
@@ -94,7 +80,7 @@ def test_a_part_without_another_sample_says_so(module: ModuleType) -> None:
             taken(skipping()[0], TRAIN, 5, mask_of(np.array(own), 40))
 
 
-def told(itinerary: Itinerary, divided: bool, makers: int, finished: int) -> list[list[int]]:
+def told(schedule: LaneSchedule, divided: bool, makers: int, finished: int) -> list[list[int]]:
     """What the readers of two lanes, one after the other, hear of each sample."""
     sets = [skipping()[0] for _ in range(makers)]
     layout = sets[0].layout
@@ -104,7 +90,7 @@ def told(itinerary: Itinerary, divided: bool, makers: int, finished: int) -> lis
     heard = []
     for lane in range(2):
         spec = LaneSpec(
-            lane, 1, StreamKey("numbers", 1, 0), itinerary, layout, {0: (lane,)}, divided=divided, awaited_from=0
+            lane, 1, StreamKey("numbers", 1, 0), schedule, layout, {0: (lane,)}, divided=divided, awaited_from=0
         )
         ring.lanes[lane].open(layout, [lane], 1, divided=divided)
         for preprocessor in team:
@@ -112,8 +98,8 @@ def told(itinerary: Itinerary, divided: bool, makers: int, finished: int) -> lis
         reader = ring.lanes[lane].reader(lane, layout, 1)
         while sum(preprocessor.step() for preprocessor in team):
             pass
-        said = np.empty(itinerary.epoch_samples, np.int64)
-        reader.gather(np.arange(itinerary.epoch_samples), 5.0, substitutes=said)
+        said = np.empty(schedule.epoch_samples, np.int64)
+        reader.gather(np.arange(schedule.epoch_samples), 5.0, substitutes=said)
         heard.append(said.tolist())
     assert not finished or any(keeper is not None and keeper.copied for keeper in kept)
     return heard
@@ -124,12 +110,12 @@ def told(itinerary: Itinerary, divided: bool, makers: int, finished: int) -> lis
 def test_readers_of_a_lane_hear_which_samples_others_stand_for(
     module: ModuleType, divided: bool, makers: int, finished: int
 ) -> None:
-    itinerary, data = Itinerary(40, 3, 12, last_epoch=0), skipping()[0]
-    spans = list(itinerary.spans(0, itinerary.epoch_samples))
+    schedule, data = LaneSchedule(40, 3, 12, last_epoch=0), skipping()[0]
+    spans = list(schedule.spans(0, schedule.epoch_samples))
     samples = [(span.kind, sample) for span in spans for sample in data.samples_of(span, 1).tolist()]
     wanted = [taken(data, kind, sample, None) for kind, sample in samples]
     assert sum(said != ITSELF for said in wanted) >= 3
-    assert told(itinerary, divided, makers, finished) == [wanted, wanted]
+    assert told(schedule, divided, makers, finished) == [wanted, wanted]
 
 
 def test_lanes_of_other_data_say_nothing_and_take_no_room(module: ModuleType) -> None:

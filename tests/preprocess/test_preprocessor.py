@@ -14,29 +14,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from benchmarks.closing import close_all
-from preprocess import (
-    HELD_OUT,
-    TRAIN,
-    Dataset,
-    DatasetSpec,
-    DataSpecError,
-    Itinerary,
-    LaneError,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleError,
-    SampleLayout,
-    SourceSpec,
-    StreamKey,
-    TransformError,
-    epoch_order,
-    lane_bytes,
-    throughput,
-)
+from preprocess import Dataset, DatasetSpec, DataSpecError, SampleLayout, SourceSpec
+from preprocess.making.costs import throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.errors import LaneError, RingTimeout, SampleError, TransformError
+from preprocess.samples.order import HELD_OUT, TRAIN, epoch_order
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 SLOT = 8
 
@@ -45,9 +30,9 @@ def make_ring(dataset: Dataset, lanes: int = 1, writers: int = 1) -> Ring:
     return Ring.forked(RingShape(lanes, lane_bytes(dataset.layout, 64, SLOT, writers), SLOT, 2, writers))
 
 
-def lane_spec(dataset: Dataset, itinerary: Itinerary, lane: int = 0, generation: int = 1, seed: int = 3) -> LaneSpec:
-    stream = StreamKey(dataset.name, seed, itinerary.first_epoch)
-    return LaneSpec(lane, generation, stream, itinerary, dataset.layout, {0: (0,)})
+def lane_spec(dataset: Dataset, schedule: LaneSchedule, lane: int = 0, generation: int = 1, seed: int = 3) -> LaneSpec:
+    stream = StreamKey(dataset.name, seed, schedule.first_epoch)
+    return LaneSpec(lane, generation, stream, schedule, dataset.layout, {0: (0,)})
 
 
 def start(ring: Ring, spec: LaneSpec, *preprocessors: Preprocessor) -> LaneReader:
@@ -80,14 +65,14 @@ def dataset(data_values: dict[str, Any]) -> Dataset:
 
 
 @pytest.mark.parametrize("writers", [1, 3])
-def test_a_lane_holds_what_its_itinerary_says(dataset: Dataset, digits: dict[str, str], writers: int) -> None:
+def test_a_lane_holds_what_its_schedule_says(dataset: Dataset, digits: dict[str, str], writers: int) -> None:
     """Two epochs with tail and held-out samples from the middle of epoch 1 on, against a plain loop."""
-    itinerary = Itinerary(dataset.length, 5, dataset.held_out, first_epoch=1, first_place=90, last_epoch=2)
+    schedule = LaneSchedule(dataset.length, 5, dataset.held_out, first_epoch=1, first_place=90, last_epoch=2)
     ring = make_ring(dataset, writers=writers)
     team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(writers)]
-    reader = start(ring, lane_spec(dataset, itinerary), *team)
-    assert itinerary.end is not None
-    inputs, targets = run(reader, itinerary.end, *team)
+    reader = start(ring, lane_spec(dataset, schedule), *team)
+    assert schedule.end is not None
+    inputs, targets = run(reader, schedule.end, *team)
     assert not any(preprocessor.step() for preprocessor in team)  # nothing is made past the end
 
     row = []
@@ -109,18 +94,18 @@ def test_a_lane_holds_what_its_itinerary_says(dataset: Dataset, digits: dict[str
 @pytest.mark.parametrize("makers", [(0,), (2,), (1, 0), (2, 0, 1), ()])
 def test_who_fills_a_lane_changes_no_sample(dataset: Dataset, makers: tuple[int, ...]) -> None:
     """One ring, opened again and again for other makers; those that are not named rest."""
-    itinerary = Itinerary(dataset.length, 5, dataset.held_out, last_epoch=0)
+    schedule = LaneSchedule(dataset.length, 5, dataset.held_out, last_epoch=0)
     ring = make_ring(dataset, writers=3)
     team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(3)]
-    expected = dataset.layout.empty(itinerary.end or 0)
-    for _ in dataset.fill(itinerary, 3, 0, *expected):
+    expected = dataset.layout.empty(schedule.end or 0)
+    for _ in dataset.fill(schedule, 3, 0, *expected):
         pass
     for generation, named in enumerate([(0, 1, 2), makers, (1,)], 1):
-        spec = replace(lane_spec(dataset, itinerary, generation=generation), makers=named)
+        spec = replace(lane_spec(dataset, schedule, generation=generation), makers=named)
         at_work = [each for each in team if spec.is_made_by(each.index)]
         reader = start(ring, spec, *at_work)
         assert [each.rests for each in team] == [each not in at_work for each in team]
-        inputs, targets = run(reader, itinerary.end or 0, *at_work)
+        inputs, targets = run(reader, schedule.end or 0, *at_work)
         assert np.array_equal(inputs, expected[0]) and np.array_equal(targets, expected[1])
         reader.leave()
         for each in at_work:
@@ -130,7 +115,7 @@ def test_who_fills_a_lane_changes_no_sample(dataset: Dataset, makers: tuple[int,
 
 def test_only_makers_fill_a_lane_and_only_the_rings_writers_are_makers(dataset: Dataset) -> None:
     ring = make_ring(dataset, writers=2)
-    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), makers=(1,))
+    spec = replace(lane_spec(dataset, LaneSchedule(dataset.length)), makers=(1,))
     with pytest.raises(LaneError, match=r"preprocessor 0 has no part in lane 0: \(1,\) fill it"):
         Preprocessor(ring, 0, {dataset.name: dataset}).open_lane(spec)
     for makers in ((2,), (0, 0), (-1,)):
@@ -165,14 +150,14 @@ def test_samples_of_arrays_are_copied_together_and_are_those_that_are_made_alone
     train, held_out = (SourceSpec("numpy", {"path": str(tmp_path / f"{part}.npz")}) for part in ("train", "held_out"))
     spec = DatasetSpec("arrays", replace(train, subset=subset), held_out, on_corrupt="skip")
     copied, alone = Dataset(spec), Dataset(spec)
-    itinerary = Itinerary(copied.length, 3, copied.held_out, first_epoch=1, first_place=4)
-    count = 3 * itinerary.epoch_samples
+    schedule = LaneSchedule(copied.length, 3, copied.held_out, first_epoch=1, first_place=4)
+    count = 3 * schedule.epoch_samples
     inputs, targets = copied.layout.empty(count)
-    steps = list(copied.fill(itinerary, 3, 0, inputs, targets))
+    steps = list(copied.fill(schedule, 3, 0, inputs, targets))
     wanted, wanted_targets = alone.layout.empty(count)
     alone.skip_always(TRAIN, [copied.length])  # there is no such sample: nothing is replaced, but each is looked at
     alone.skip_always(HELD_OUT, [copied.held_out])
-    assert list(alone.fill(itinerary, 3, 0, wanted, wanted_targets)) == list(range(1, count + 1))
+    assert list(alone.fill(schedule, 3, 0, wanted, wanted_targets)) == list(range(1, count + 1))
     assert steps[-1] == count and len(steps) < count / 3 and steps == sorted(set(steps))
     assert np.array_equal(inputs, wanted) and np.array_equal(targets, wanted_targets)
 
@@ -182,15 +167,15 @@ def test_a_sample_of_arrays_that_somebody_found_corrupt_is_replaced(tmp_path: Pa
     dataset = Dataset(DatasetSpec("arrays", SourceSpec("numpy", {"path": str(tmp_path / "a.npz")}), on_corrupt="skip"))
     inputs, targets = dataset.layout.empty(10)
     dataset.skip_always(TRAIN, [7])
-    assert [*dataset.fill(Itinerary(10), 0, 0, inputs, targets)][-1] == 10
+    assert [*dataset.fill(LaneSchedule(10), 0, 0, inputs, targets)][-1] == 10
     assert 7 not in targets and np.array_equal(inputs[:, 0], 4 * targets)
 
 
 def test_lanes_take_turns(dataset: Dataset) -> None:
     ring = make_ring(dataset, lanes=2)
     preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
-    itinerary = Itinerary(dataset.length)
-    readers = [start(ring, lane_spec(dataset, itinerary, lane), preprocessor) for lane in (0, 1)]
+    schedule = LaneSchedule(dataset.length)
+    readers = [start(ring, lane_spec(dataset, schedule, lane), preprocessor) for lane in (0, 1)]
     for _ in range(6):
         assert preprocessor.step()
     assert preprocessor.statistics.samples_of_lane == {0: 3 * SLOT, 1: 3 * SLOT}
@@ -213,7 +198,7 @@ def test_samples_are_made_ahead_of_the_foremost_reader_alone(dataset: Dataset, w
     """The lane keeps all 64 for the other one."""
     ring = make_ring(dataset, writers=writers)
     team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(writers)]
-    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), readers={0: (0, 1)}, ahead=4 * SLOT)
+    spec = replace(lane_spec(dataset, LaneSchedule(dataset.length)), readers={0: (0, 1)}, ahead=4 * SLOT)
     foremost = start(ring, spec, *team)
     last = ring.lanes[0].reader(1, spec.layout, 1)
 
@@ -247,7 +232,9 @@ def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:
     """The opening and closing of later generations may be asked for at once; none of it blocks."""
     ring = make_ring(dataset)
     preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
-    specs = [lane_spec(dataset, Itinerary(dataset.length), 0, generation, seed=generation) for generation in (1, 2, 4)]
+    specs = [
+        lane_spec(dataset, LaneSchedule(dataset.length), 0, generation, seed=generation) for generation in (1, 2, 4)
+    ]
     preprocessor.open_lane(specs[0])
     with pytest.raises(LaneError, match="still fills lane 0; close it first"):
         preprocessor.open_lane(specs[1])
@@ -262,7 +249,7 @@ def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:
     reader = start(ring, specs[2])
     inputs, _ = run(reader, 20, preprocessor)
     wanted, targets = dataset.layout.empty(20)
-    assert list(dataset.fill(specs[2].itinerary, 4, 0, wanted, targets)) == list(range(1, 21))
+    assert list(dataset.fill(specs[2].schedule, 4, 0, wanted, targets)) == list(range(1, 21))
     assert np.array_equal(inputs, wanted)
     close_all(preprocessor, [0], 5)
     assert preprocessor.is_closed(0) and not ring.lanes[0].is_idle
@@ -272,7 +259,7 @@ def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:
 
 def test_an_opening_that_never_comes_is_an_error(dataset: Dataset) -> None:
     preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset}, patience=0.01)
-    preprocessor.open_lane(lane_spec(dataset, Itinerary(dataset.length)))
+    preprocessor.open_lane(lane_spec(dataset, LaneSchedule(dataset.length)))
     with pytest.raises(RingTimeout, match="lane 0 was not opened with generation 1"):
         while True:
             preprocessor.step()
@@ -280,8 +267,8 @@ def test_an_opening_that_never_comes_is_an_error(dataset: Dataset) -> None:
 
 def test_what_is_not_known_is_refused(dataset: Dataset) -> None:
     preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset})
-    spec = lane_spec(dataset, Itinerary(dataset.length))
-    other = LaneSpec(0, 1, StreamKey("digit", 0, 0), spec.itinerary, spec.layout, {0: (0,)})
+    spec = lane_spec(dataset, LaneSchedule(dataset.length))
+    other = LaneSpec(0, 1, StreamKey("digit", 0, 0), spec.schedule, spec.layout, {0: (0,)})
     with pytest.raises(LaneError, match="wants 'digit'"):
         preprocessor.open_lane(other)
     assert preprocessor.is_closed(0)
@@ -317,7 +304,7 @@ def test_a_sample_that_raises_is_named(module: str) -> None:
     dataset = Dataset(DatasetSpec("noise", SourceSpec(f"{module}:Noisy")))
     ring = make_ring(dataset)
     preprocessor = Preprocessor(ring, 0, {"noise": dataset})
-    start(ring, lane_spec(dataset, Itinerary(40, first_epoch=2)), preprocessor)
+    start(ring, lane_spec(dataset, LaneSchedule(40, first_epoch=2)), preprocessor)
     wanted = r"data set 'noise', train sample 13, epoch 2: OSError: bad block"
     with pytest.raises(SampleError, match=wanted) as caught:
         for _ in range(5):
@@ -343,7 +330,7 @@ def test_own_code_draws_from_the_sample_alone(module: str) -> None:
 
 
 def test_specs_travel_as_json(dataset: Dataset, data_values: dict[str, Any]) -> None:
-    spec, travels = lane_spec(dataset, Itinerary(dataset.length, 2, 3, 4, 5, 6)), TypeAdapter(LaneSpec)
+    spec, travels = lane_spec(dataset, LaneSchedule(dataset.length, 2, 3, 4, 5, 6)), TypeAdapter(LaneSpec)
     assert travels.validate_json(travels.dump_json(spec)) == spec
     values = DatasetSpec.from_json(data_values)
     assert DatasetSpec.from_json(json.loads(json.dumps(values.to_json()))) == values

@@ -12,28 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneError,
-    LaneReader,
-    LaneSpec,
-    LaneWriter,
-    Preprocessor,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleLayout,
-    SkippedSample,
-    SourceSpec,
-    StreamKey,
-    WriterLost,
-    lane_bytes,
-)
-from preprocess.ring.control import slots_that_fit
-from preprocess.ring.ragged_lane import PackedBytes
-from preprocess.samples.owners import SampleOwners
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import PackedBytes, RingShape, lane_bytes, slots_that_fit
+from preprocess.ring.ring import LaneReader, LaneWriter, Ring
+from preprocess.samples.errors import LaneError, RingTimeout, SkippedSample, WriterLost
+from preprocess.samples.stream import LaneSchedule, LaneSpec, SampleOwners, StreamKey
 from tests.preprocess.support.ragged_bytes import Bytes
 from tests.preprocess.test_shared_ring import forked
 
@@ -309,8 +293,8 @@ def test_a_preprocessor_counts_bytes_and_skips_what_is_too_large() -> None:
     ring = Ring.forked(RingShape(1, lane_bytes(dataset.layout, 64, 4, 1), 4, 1, 1))
     ring.lanes[0].open(dataset.layout, [0], 1)
     maker = Preprocessor(ring, 0, {"bytes": dataset})
-    itinerary = Itinerary(dataset.length, last_epoch=0)
-    maker.open_lane(LaneSpec(0, 1, StreamKey("bytes", 3, 0), itinerary, dataset.layout, {0: (0,)}))
+    schedule = LaneSchedule(dataset.length, last_epoch=0)
+    maker.open_lane(LaneSpec(0, 1, StreamKey("bytes", 3, 0), schedule, dataset.layout, {0: (0,)}))
     reader = ring.lanes[0].reader(0, dataset.layout, 1)
     read: list[np.ndarray] = []
     for start in range(0, 50, 4):
@@ -320,7 +304,7 @@ def test_a_preprocessor_counts_bytes_and_skips_what_is_too_large() -> None:
         read += reader.take(np.arange(start, min(start + 4, 50)))[0].tolist()
         reader.release(start + 4)
     inputs, targets = dataset.layout.empty(50)
-    assert [*dataset.fill(itinerary, 3, 0, inputs, targets)][-1] == 50
+    assert [*dataset.fill(schedule, 3, 0, inputs, targets)][-1] == 50
     assert all(np.array_equal(got, wanted) for got, wanted in zip(read, inputs, strict=True))
     assert [found.sample for found in skipped] == [7] and "3001 bytes, the largest 3000" in skipped[0].reason
     assert maker.statistics.packed == {"bytes": PackedBytes(sum(got.nbytes for got in read), 0)}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocess.sharing.joining import PreparingCosts
-from preprocess.sharing.own_pace import OwnPace
-from preprocess.sharing.reading_groups import ReadingGroup, ReadingGroups, StreamName
+from preprocess.sharing.loader import ReadingPace
+from preprocess.sharing.service import ReadingGroup, ReadingGroups, StreamName
 
 LENGTH = 100
 PATIENCE = 30.0
@@ -103,7 +103,7 @@ def test_late_comer_joins_by_what_samples_cost(cores: float, rate: float, joins:
 
 
 def test_own_pace_is_that_without_waiting() -> None:
-    pace = OwnPace()
+    pace = ReadingPace()
     pace.ends(0, 1.0, 0.0)
     assert pace.rate == 0.0
     pace.begins(10, now=1.0, waited=5.0)

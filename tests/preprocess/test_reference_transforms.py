@@ -10,13 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
-from preprocess.samples.decode import decode_picture
-from preprocess.transforms.colour_jitter import ColourJitter
-from preprocess.transforms.flip import Flip
-from preprocess.transforms.random_resized_crop import RandomResizedCrop
-from preprocess.transforms.resize import Resize
-from preprocess.transforms.transform import Pipeline, UserTransform
+from preprocess import SampleLayout
+from preprocess.samples.errors import TransformError
+from preprocess.samples.order import SampleGenerator
+from preprocess.transforms.decode import decode_picture
+from preprocess.transforms.images import ColourJitter, Flip, RandomResizedCrop, Resize
+from preprocess.transforms.transform import Pipeline, UserTransform, build_transforms
 from tests.preprocess.support.photographs import encoded, photograph
 from tests.preprocess.support.plain_transforms import JITTERS, SCALINGS, drawn_part
 

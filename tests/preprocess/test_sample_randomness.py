@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec
+from preprocess import Dataset, DatasetSpec
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = """

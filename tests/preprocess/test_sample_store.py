@@ -13,19 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Preprocessor,
-    SampleStore,
-    SourceSpec,
-    StoreBudget,
-    is_divided,
-    is_worth_keeping,
-    throughput,
-)
-from preprocess.store.blocks import BlockAllocator
-from preprocess.store.sample_store import Keeping
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.costs import is_divided, is_worth_keeping, throughput
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.store.sample_store import BlockAllocator, Keeping, SampleStore, StoreBudget
 from tests.preprocess.support.keeping_team import (
     LANES,
     SLOT,
@@ -46,13 +37,13 @@ def dataset(pictures: Path) -> Dataset:
 
 def test_each_sample_is_prepared_once_whatever_the_seeds_and_epochs(dataset: Dataset) -> None:
     team = Team(dataset, StoreBudget(64 << 20))
-    itineraries = [whole(dataset), whole(dataset, first_epoch=3), whole(dataset, first_epoch=1, first_place=77)]
-    readers = [team.open(lane, 40 + lane, itinerary) for lane, itinerary in enumerate(itineraries)]
-    count = 2 * itineraries[0].epoch_samples // SLOT * SLOT
+    schedules = [whole(dataset), whole(dataset, first_epoch=3), whole(dataset, first_epoch=1, first_place=77)]
+    readers = [team.open(lane, 40 + lane, schedule) for lane, schedule in enumerate(schedules)]
+    count = 2 * schedules[0].epoch_samples // SLOT * SLOT
     for start in range(0, count, 4 * SLOT):
         for lane, reader in enumerate(readers):
             length = min(4 * SLOT, count - start)
-            assert_same(team.read(reader, length), expected(dataset, itineraries[lane], 40 + lane, start, length))
+            assert_same(team.read(reader, length), expected(dataset, schedules[lane], 40 + lane, start, length))
     assert team.prepared == dataset.length + dataset.held_out
     told = [member.statistics for member in team.members]
     assert sum(each.prepared["pictures"] for each in told) == team.prepared
@@ -71,12 +62,12 @@ def test_what_is_kept_changes_no_sample(dataset: Dataset, tmp_path_factory: pyte
     for _ in range(data.draw(st.integers(3, 12))):
         lane = data.draw(st.integers(0, LANES - 1))
         if lane not in visits:
-            itinerary = whole(
+            schedule = whole(
                 dataset, first_epoch=data.draw(st.integers(0, 2)), first_place=data.draw(st.integers(0, 235))
             )
             seed = data.draw(st.integers(0, 2))
             makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)]))
-            visits.begin(lane, seed, itinerary, makers)
+            visits.begin(lane, seed, schedule, makers)
         visits.read_on(lane, SLOT * data.draw(st.integers(1, 40)))
         if data.draw(st.booleans()):
             visits.end(lane)
@@ -88,9 +79,9 @@ def test_what_is_kept_changes_no_sample(dataset: Dataset, tmp_path_factory: pyte
 def test_a_quarter_kept_saves_decodes(dataset: Dataset) -> None:
     """Four seeds, a store of a quarter of the set: fewer are prepared than with none, more than once each."""
     team = Team(dataset, StoreBudget(dataset.length * 40 * 40 * 3 // 4 // WRITERS))
-    itinerary = whole(dataset)
-    readers = [team.open(lane, lane, itinerary) for lane in range(4)]
-    rounds = 3 * itinerary.epoch_samples // SLOT
+    schedule = whole(dataset)
+    readers = [team.open(lane, lane, schedule) for lane in range(4)]
+    rounds = 3 * schedule.epoch_samples // SLOT
     for _ in range(rounds):
         for reader in readers:
             team.read(reader, SLOT)
@@ -108,29 +99,29 @@ def test_a_disk_that_is_full_is_told_and_changes_nothing(dataset: Dataset, tmp_p
     store = SampleStore(budget, layout, dataset.orders, samples, Keeping(WRITERS, 0, LANES, SLOT), told.append)
     team.members[0] = Preprocessor(team.ring, 0, {"pictures": dataset}, stores={"pictures": store})
     assert shape.writers == WRITERS and len(told) == 1 and "disk" in told[0]
-    itinerary = whole(dataset)
-    assert_same(team.read(team.open(0, 1, itinerary), 64), expected(dataset, itinerary, 1, 0, 64))
+    schedule = whole(dataset)
+    assert_same(team.read(team.open(0, 1, schedule), 64), expected(dataset, schedule, 1, 0, 64))
 
 
 def test_a_disk_that_fails_later_is_told_and_changes_nothing(dataset: Dataset, tmp_path: Path) -> None:
     team = Team(dataset, StoreBudget(20_000, 4_000_000, str(tmp_path)))
-    itinerary = whole(dataset)
-    reader = team.open(0, 1, itinerary)
+    schedule = whole(dataset)
+    reader = team.open(0, 1, schedule)
     start = team.read(reader, 160)
     for number in os.listdir("/proc/self/fd"):
         if os.path.realpath(f"/proc/self/fd/{number}").startswith(str(tmp_path)):
             os.truncate(f"/proc/self/fd/{number}", 0)
-    count = 2 * itinerary.epoch_samples // SLOT * SLOT
+    count = 2 * schedule.epoch_samples // SLOT * SLOT
     rest = team.read(reader, count - 160)
     both = tuple(np.concatenate(parts) for parts in zip(start, rest))
-    assert_same((both[0], both[1]), expected(dataset, itinerary, 1, 0, count))
+    assert_same((both[0], both[1]), expected(dataset, schedule, 1, 0, count))
     assert team.told
 
 
 def test_no_file_of_a_store_has_a_name(dataset: Dataset, tmp_path: Path) -> None:
     team = Team(dataset, StoreBudget(20_000, 4_000_000, str(tmp_path)))
-    itinerary = whole(dataset)
-    team.read(team.open(0, 1, itinerary), 200)
+    schedule = whole(dataset)
+    team.read(team.open(0, 1, schedule), 200)
     assert os.listdir(tmp_path) == []
 
 
@@ -141,11 +132,11 @@ def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: 
         victim.write_bytes(victim.read_bytes()[:40])
     broken = opened(tmp_path / "broken", on_corrupt="skip")
     team = Team(broken, StoreBudget(64 << 20))
-    itinerary = whole(broken)
-    reader = team.open(0, 9, itinerary)
+    schedule = whole(broken)
+    reader = team.open(0, 9, schedule)
     plain = opened(tmp_path / "broken", on_corrupt="skip")
-    count = 2 * itinerary.epoch_samples // SLOT * SLOT
-    assert_same(team.read(reader, count), expected(plain, itinerary, 9, 0, count))
+    count = 2 * schedule.epoch_samples // SLOT * SLOT
+    assert_same(team.read(reader, count), expected(plain, schedule, 9, 0, count))
 
 
 @pytest.mark.parametrize(("length", "divided"), [(64 * 4 - 25, True), (64 * 4 - 26, False)])

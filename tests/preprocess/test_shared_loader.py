@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader, SourceError
+from preprocess import Dataset, DatasetSpec, SharedLoader, SourceError
+from preprocess.samples.stream import LaneSchedule
 from tests.preprocess.support.commanded import CommandedLoader
 from tests.preprocess.support.counting import counted
 
@@ -24,8 +25,8 @@ def plain_epoch(values: dict[str, Any], epoch: int, replicas: int = 1, seed: int
     dataset = Dataset(DatasetSpec.from_json(values))
     tail = -dataset.length % replicas
     inputs, targets = dataset.layout.empty(dataset.length + tail)
-    itinerary = Itinerary(dataset.length, tail=tail, first_epoch=epoch)
-    for _ in dataset.fill(itinerary, seed, 0, inputs, targets):
+    schedule = LaneSchedule(dataset.length, tail=tail, first_epoch=epoch)
+    for _ in dataset.fill(schedule, seed, 0, inputs, targets):
         pass
     return inputs, targets
 
@@ -45,8 +46,8 @@ def test_held_out_samples_come_in_their_own_order(loader_folder: Path, data_valu
         first, second = list(loader), list(loader)
     dataset = Dataset(DatasetSpec.from_json(data_values))
     inputs, targets = dataset.layout.empty(17)
-    itinerary = Itinerary(dataset.length, held_out=17, first_place=dataset.length)
-    assert list(dataset.fill(itinerary, 0, 0, inputs, targets))[-1] == 17
+    schedule = LaneSchedule(dataset.length, held_out=17, first_place=dataset.length)
+    assert list(dataset.fill(schedule, 0, 0, inputs, targets))[-1] == 17
     assert torch.equal(torch.cat([batch[1] for batch in first]), torch.from_numpy(targets))
     assert all(torch.equal(one[0], other[0]) for one, other in zip(first, second, strict=True))
 

@@ -11,19 +11,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from preprocess import (
-    LaneClosed,
-    LaneError,
-    LaneReader,
-    LaneWriter,
-    Ring,
-    RingShape,
-    RingTimeout,
-    SampleLayout,
-    WriterLost,
-    bytes_needed,
-    lane_bytes,
-)
+from preprocess import SampleLayout
+from preprocess.ring.lane_memory import RingShape, bytes_needed, lane_bytes
+from preprocess.ring.ring import LaneReader, LaneWriter, Ring
+from preprocess.samples.errors import LaneClosed, LaneError, RingTimeout, WriterLost
 
 LAYOUT = SampleLayout((5, 3), "uint8", (), "int64")
 OTHER = SampleLayout((7,), "float32", (2,), "float64")

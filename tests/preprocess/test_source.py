@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocess import Source, SourceError, open_source
-from preprocess.sources.idx import read_idx
+from preprocess import Dataset, DatasetSpec, Source, SourceError, SourceSpec, open_source
+from preprocess.samples.stream import LaneSchedule
+from preprocess.sources.arrays import read_idx
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
@@ -247,3 +248,64 @@ def test_mistakes(module: str, name: str, arguments: dict[str, object], subset: 
     with pytest.raises(SourceError, match=text) as caught:
         open_source(name, arguments, subset)  # type: ignore[arg-type]
     assert caught.value.value is not None and caught.value.rule and caught.value.mend
+
+
+OWN_SOURCES = """
+import numpy as np
+from preprocess import SampleLayout
+
+class Waves:
+    def __init__(self, count=5):
+        self.count, self.layout = count, SampleLayout((3,), "float32")
+    def __len__(self):
+        return self.count
+    def read(self, index):
+        return np.full(3, index, np.float32), index % 2
+
+class WithoutLayout:
+    def __len__(self):
+        return 3
+    def read(self, index):
+        return np.zeros(3), 0
+
+class WithoutAnything:
+    def read(self, index):
+        return np.zeros(3), 0
+
+class WrongLayout(Waves):
+    layout = (3,)
+    def __init__(self):
+        self.count = 3
+"""
+
+
+@pytest.fixture
+def own_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_sources.py").write_text(OWN_SOURCES)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_sources"
+
+
+def test_source_of_ones_own_is_taken_as_it_is(own_sources: str) -> None:
+    source = open_source(f"{own_sources}:Waves", {"count": 7}, subset=[2, 6, 2])
+    assert isinstance(source, Source) and len(source) == 2
+    image, target = source.read(1)
+    assert image.tolist() == [4, 4, 4] and target == 0
+    dataset = Dataset(DatasetSpec("waves", SourceSpec(f"{own_sources}:Waves")))
+    inputs, targets = dataset.layout.empty(5)
+    assert list(dataset.fill(LaneSchedule(5), 0, 0, inputs, targets))[-1] == 5
+    assert sorted(inputs[:, 0].tolist()) == [0, 1, 2, 3, 4] and (targets == inputs[:, 0] % 2).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("WithoutLayout", "gave a WithoutLayout, which has read() and lacks layout"),
+        ("WithoutAnything", "lacks layout and __len__"),
+        ("WrongLayout", "the layout of its WrongLayout is a tuple, and no preprocess.SampleLayout"),
+    ],
+)
+def test_source_of_ones_own_that_lacks_something_is_refused(own_sources: str, name: str, told: str) -> None:
+    with pytest.raises(SourceError) as refusal:
+        open_source(f"{own_sources}:{name}")
+    assert told in str(refusal.value) and "preprocess.Source" in refusal.value.mend

@@ -16,9 +16,9 @@ import pytest
 
 from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.conversion.errors import ConversionError
-from preprocess.sources import optional_package
-from preprocess.sources.table import Rows
+from preprocess.conversion.packing import ConversionError
+from preprocess.sources import checked_files as optional_package
+from preprocess.sources.formats.tables import Rows
 from tests.preprocess.support.tables import ROWS, images, numbers, save_to_disk, write_file, write_parquet, write_stream
 
 FORMS = ("parquet", "parquet folder", "arrow file", "feather", "arrow stream", "saved", "saved dictionary")

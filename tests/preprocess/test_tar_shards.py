@@ -15,7 +15,7 @@ import pytest
 
 from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.sources import tar_fields
+from preprocess.sources import tar_shards as tar_fields
 from tests.preprocess.support.image_files import add, encoded, make_shard, smooth
 
 

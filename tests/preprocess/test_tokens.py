@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import TRAIN, Dataset, DatasetSpec, SampleError, SourceError, SourceSpec, open_source
-from preprocess.sources.tokens import IGNORED
+from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec, open_source
+from preprocess.samples.errors import SampleError
+from preprocess.samples.order import TRAIN
+from preprocess.sources.formats.tokens import IGNORED
 
 END = 9
 

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
+from preprocess import SampleLayout
+from preprocess.samples.errors import TransformError
+from preprocess.samples.order import SampleGenerator
 from preprocess.transforms.decode import Decode
-from preprocess.transforms.rotation import Rotation
+from preprocess.transforms.images import Rotation
+from preprocess.transforms.transform import build_transforms
 from tests.preprocess.support.photographs import encoded
 
 Steps = list[Mapping[str, Mapping[str, Any]] | str]

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.many_networks import ManyNetworks
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from fleet.journal.journal import Journal, read_journal
+from fleet.journal.journal import Journal, event_of, read_journal
 from fleet.report.history import build_history
 from fleet.report.results import job_results
 from fleet.report.status.looking import COUNTED, Look
@@ -65,6 +65,17 @@ def test_it_says_of_each_job_what_the_whole_journal_says(tmp_path: Path) -> None
             assert told.held == pytest.approx(result.device_seconds), (end, told)
         assert standing.device_seconds == pytest.approx(sum(span.seconds for span in history.spans))
         assert standing.seconds == pytest.approx(history.wall)
+
+
+def test_what_is_guessed_anew_of_all_who_wait_is_known_of_each(tmp_path: Path) -> None:
+    old = {"t": 1.0, "event": "rates", "job": "b", "source": "guessed", "measured": {"1": 100.0}, "fitted": [100.0]}
+    journal = written(tmp_path / "run", [old, {"t": 2.0, "event": "guesses", "rates": {"b": 25.0, "ü": 50.0}}])
+    scan = JournalScan()
+    scan.read(journal / "journal.jsonl" if journal.is_dir() else journal)
+    found = {job.name: event_of(job.rates) for job in scan.jobs.values()}
+    assert {name: rates.fitted for name, rates in found.items() if isinstance(rates, events.Rates)} == {
+        "b": (25.0,), "ü": (50.0,),
+    }  # fmt: skip
 
 
 def test_lines_that_come_piece_by_piece_add_up_to_the_same(few: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from fleet.machine.launch.leftovers import Note, sweep, write_note
-from preprocess.ring.process import namespace
+from preprocess.ring.shared_memory import namespace
 from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
 from tests.run.support.processes import Running, run, started
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fashion_files import Files, fashion_files
 from benchmarks.plain_script import Augmented, Network, train_network
 from benchmarks.plain_scripts import Both, compare
-from preprocess.sources.idx import read_idx
+from preprocess.sources.arrays import read_idx
 
 COUNTS = {"train": 640, "held_out": 200}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.journal.profile import ProfileError, RateProfile
+from fleet.journal.whole_files import ProfileError, RateProfile
 from fleet.spec.sections import profile_files
 from tests.journals import read_lines
 from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.heterogeneous.cbc_program import Cbc, available
-from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs, Solver
+from benchmarks.papers.gavel import ShareProgram, best_shares
+from benchmarks.papers.sia import NONE, ChoiceProgram, Highs, Solver
 from fleet.scheduling.variable_batch.priced_choices import best_choices
-from fleet.scheduling.variable_batch.share_program import ShareProgram, best_shares
 
 DEVICES, KINDS, CAPACITY = np.array([1, 2, 4, 1, 2]), np.array([0, 0, 0, 1, 1]), np.array([4, 2])
 with_cbc = pytest.param(Cbc(), marks=pytest.mark.skipif(not available(), reason="cylp is not installed"))

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
+from benchmarks.papers.edf import Projection, ScaleOut
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.queues.earliest_deadline import Projection, ScaleOut
 
 PEAKED = RateCurve({1: 1.0, 2: 2.0, 3: 1.5, 4: 1.2, 5: 1.2, 6: 1.2, 7: 1.2, 8: 1.2}, 4, limit=8)
 LINEAR = RateCurve({count: float(count) for count in range(1, 9)}, 4, limit=8)

@@ -16,7 +16,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.placing.accelerators import Accelerators
-from fleet.scheduling.policies import most_executors, policy
+from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
 
 SHARED = Cluster((4, 4), sharing=((0, 2), (1, 3), (4, 6), (5, 7)))
@@ -116,8 +116,8 @@ def test_a_trainer_that_is_lost_leaves_the_others_of_its_accelerator() -> None:
 
 
 def test_it_is_a_parameter_of_the_policy() -> None:
-    assert most_executors(policy("easyscale", executors=3)) == 3 and most_executors(policy("easyscale")) == 1
-    assert most_executors(policy("easyscale", executors={"v100": 2})) == most_executors(policy("fifo")) == 1
+    assert policy("easyscale", executors=3).most_executors == 3 and policy("easyscale").most_executors == 1
+    assert policy("easyscale", executors={"v100": 2}).most_executors == policy("fifo").most_executors == 1
     with pytest.raises(ValueError, match="policy easyscale: executors is 0; it must be 1 or more"):
         policy("easyscale", executors=0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.scheduling.flotillas.formation import closeness, form_flotilla
 from fleet.scheduling.flotillas.useful_work import useful_work
 from fleet.scheduling.model.state import Cluster, JobState, State
-from fleet.scheduling.policies import Flotilla
+from fleet.scheduling.policies.flotilla import Flotilla
 from tests.scheduling.support.printed import create_flotilla, job
 from tests.scheduling.support.strategies import jobs
 

@@ -5,14 +5,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
-from fleet.scheduling.policies import POLICIES as KINDS
 from fleet.scheduling.policies import Policy, policy
+from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.driving import drive
 from tests.scheduling.support.printed import job
 from tests.scheduling.support.strategies import POLICIES, clusters, jobs, states
 
 any_policy = st.sampled_from(POLICIES)
-every_policy = st.sampled_from([*POLICIES, *(policy(kind.name) for kind in KINDS)])
+every_policy = st.sampled_from([*POLICIES, *map(policy, NAMES)])
 
 
 @given(every_policy, states())
@@ -179,7 +179,7 @@ def test_every_job_of_every_ensemble_gets_done(
 
 
 def test_policies_share_streams_but_for_the_baseline() -> None:
-    shares = {kind.name: kind.shares_streams for kind in KINDS}
+    shares = {name: policy(name).shares_streams for name in NAMES}
     assert [shares[name] for name in ("flotilla", "local", "homogeneous", "baseline")] == [True, True, True, False]
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.pollux import GoodputModel, Tuned
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.goodput import GoodputModel, Tuned
 
 
 def job(name: str, *rates: float, **more: object) -> JobState:

@@ -15,8 +15,9 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.service_level import TOLERANCE, ServiceLevel, ServiceWindow
 from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.policies import POLICIES, breaks_service_level
+from fleet.scheduling.policies import breaks_service_level
 from fleet.scheduling.policies.easyscale import EasyScale
+from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.kinds_of_device import MIXED
 
 ONE, FOUR = Cluster((1,)), Cluster((4,))
@@ -138,7 +139,7 @@ def test_a_job_that_may_not_mix_kinds_has_its_devices_on_one() -> None:
 
 
 def test_only_policies_that_hold_it_are_named() -> None:
-    assert [each.name for each in POLICIES if breaks_service_level(each.name) is None] == ["easyscale"]
+    assert [name for name in NAMES if breaks_service_level(name) is None] == ["easyscale"]
     assert "easyscale does" in str(breaks_service_level("flotilla"))
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState
+from fleet.journal.events import ServiceReset
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -40,7 +41,7 @@ SPELLS = st.builds(Spell, st.integers(0, 50), st.integers(1, 4), st.integers(0, 
 @given(st.lists(SPELLS, max_size=8))
 def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[Spell]) -> None:
     cluster = Cluster((4,))
-    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
+    live, simulated = LiveState(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
     simulated.arrived(0, job())
     now, steps = 0.0, 0
     for spell in spells:
@@ -50,11 +51,11 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
         simulated.given("a", devices, now, 0.0, pace)
         now, steps = now + spell.steps * STEP / pace, steps + spell.steps
         if spell.pardoned:
-            live.pardoned("a", now)
+            live.take(ServiceReset(job="a", t=now))
             simulated.pardoned("a", now)
         live.stopped("a", *divmod(steps, 100), now)
         simulated.taken("a", now)
-    (seen,), expected = live.state(now).jobs, simulated.unfinished["a"]
+    (seen,), expected = live.for_policy(now).jobs, simulated.unfinished["a"]
     assert seen.remaining == pytest.approx(expected.remaining, abs=1e-6)
     assert seen.trained == pytest.approx(expected.trained, abs=1e-6)
     assert (seen.attained, seen.pardoned) == (expected.attained, expected.pardoned)
@@ -63,11 +64,11 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
 
 def test_a_running_job_is_the_same_to_policies_live_and_simulated() -> None:
     cluster = Cluster((4,))
-    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
+    live, simulated = LiveState(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
     simulated.arrived(0, job())
     live.started("a", (0, 1), 5.0)
     simulated.given("a", (0, 1), 5.0, 0.0, CURVE(2))
-    (seen,), expected = live.state(30.0).jobs, simulated.unfinished["a"]
+    (seen,), expected = live.for_policy(30.0).jobs, simulated.unfinished["a"]
     for of in (JobState.remaining_at, JobState.trained_at, JobState.attained_at):
         assert of(seen, 30.0) == of(expected, 30.0)
     assert (seen.pace, seen.held, seen.restarts) == (expected.pace, expected.held, expected.restarts) == (16.0, 2, 0)
@@ -75,7 +76,7 @@ def test_a_running_job_is_the_same_to_policies_live_and_simulated() -> None:
 
 def test_a_job_that_is_done_has_had_the_same_service_live_and_simulated() -> None:
     cluster = Cluster((4,))
-    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
+    live, simulated = LiveState(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
     simulated.arrived(0, job())
     live.started("a", (0, 1), 5.0)
     simulated.given("a", (0, 1), 5.0, 0.0, CURVE(2))

@@ -10,6 +10,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
@@ -65,9 +66,7 @@ def test_other_policies_leave_them_alone_too(name: str) -> None:
 
 
 def test_a_memo_serves_the_same_number_alone() -> None:
-    class Remembering:
-        name, shares_streams, trigger = "remembering", False, policy("local").trigger
-
+    class Remembering(Policy):
         def plan(self, state: State) -> Plan:
             seen.append(state.memo)
             return Plan({"a": (0,)}, memo="kept")

@@ -17,8 +17,9 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Course, Prices
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.policies import POLICIES, policy
+from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.within_prices import WithinPrices, driven
+from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.test_kind_by_kind import CLUSTER, job, states
 
 ALWAYS: Mapping[str, Course] = {"fast": ((0.0, 3.0),), "slow": ((0.0, 0.5),)}
@@ -50,7 +51,7 @@ def test_prices_that_no_market_has_are_refused(course: Course) -> None:
         Prices({"a": course})
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in POLICIES])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_kind_that_costs_more_than_it_brings_is_left_alone(name: str) -> None:
     """The slow kind is half as fast: at 1 an hour it is dear where the fast one is at 2."""
     state = State.of(CLUSTER, [job(letter) for letter in "abcdef"])
@@ -62,7 +63,7 @@ def test_a_kind_that_costs_more_than_it_brings_is_left_alone(name: str) -> None:
 
 
 @settings(max_examples=60)
-@given(st.sampled_from([kind.name for kind in POLICIES]), states())
+@given(st.sampled_from(NAMES), states())
 def test_whatever_runs_no_policy_uses_a_dear_kind(name: str, state: State) -> None:
     plan = plan_of(name, Prices({"fast": ((0.0, 9.0), (1e6, 0.0)), "slow": ((0.0, 0.0),)}, 1.0), state)
     assert used(plan, state) <= SLOW and plan.wake <= 1e6

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.job_state import JobState
@@ -35,15 +34,15 @@ class Device:
             yield MeasurementResult(each, (0,), 10.0 + each.batch_size, 5, 0.1, failed)
 
 
-def opened(changes: bool, device: Device | None, **more: Any) -> tuple[BatchEnds, Ledger, list[Any]]:
+def opened(changes: bool, device: Device | None, **more: Any) -> tuple[BatchEnds, LiveState, list[Any]]:
     job = JobState("a", RateCurve({1: 14.0}, per_node=2), WORKERS, batch=OWN, remaining=300, epoch=100)
     schedule = BatchSchedule(OWN // WORKERS, "keep", 0.0, 100) if changes else None
-    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", BatchRange(2, 200, WORKERS), schedule)], seed=0)
+    ledger = LiveState(Cluster((2,)), [JobRecord.of(job, "data/0", BatchRange(2, 200, WORKERS), schedule)], seed=0)
     events: list[Any] = []
     journal = Journal(None, lambda: 0.0)
     journal.listen(lambda event: events.append(as_json(event)))
     profiler: Any = device
-    return BatchEnds(profiler, Bookkeeper(ledger, journal), lambda job, size: None, **more), ledger, events
+    return BatchEnds(profiler, Recorder(ledger, journal), lambda job, size: None, **more), ledger, events
 
 
 def test_both_ends_are_measured() -> None:

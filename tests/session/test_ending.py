@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from fleet.journal.directory import RunDirectoryError
-from fleet.journal.profile import ProfileError
+from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import ClusterError
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
-from fleet.machine.launch.launched import FOLDER
+from fleet.machine.launch.launched import BAD_INPUT, DONE, FOLDER, STOPPED
 from fleet.workers.agreement import BadInput, agree, await_all, exit_code
 from fleet.workers.rank import Rank
 

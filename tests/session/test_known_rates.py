@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.session.prediction import KnownRates
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime

@@ -8,7 +8,8 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.session.lanes import AHEAD, SPARE_LANES, LaneBook, largest_batch, ring_plan
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import StreamKey, epoch_order
+from preprocess.samples.order import epoch_order
+from preprocess.samples.stream import StreamKey
 
 Runtimes = Callable[..., Runtime]
 SAMPLES, HELD_OUT = 50, 10  # of the data set
@@ -95,8 +96,8 @@ def test_a_lane_s_tail_pads_the_job_that_needs_most(
     book = book_of(me, 3)
     first = book.place_of("a", 1, 0)
     lane = book.lane(0, first, {"a": None, "b": None}, readers=(1, 3))
-    assert lane.itinerary.tail == 2, "b's four virtual workers have 13 samples each"
-    assert (lane.itinerary.length, lane.itinerary.held_out, lane.itinerary.first_epoch) == (SAMPLES, HELD_OUT, 1)
+    assert lane.schedule.tail == 2, "b's four virtual workers have 13 samples each"
+    assert (lane.schedule.length, lane.schedule.held_out, lane.schedule.first_epoch) == (SAMPLES, HELD_OUT, 1)
     assert lane.readers == {1: (0, 1)}, "ranks 1 and 3 are the first and the second of the second node"
 
 
@@ -105,7 +106,7 @@ def test_a_lane_ends_with_the_last_epoch_that_its_jobs_may_read(rank: Callable[.
     book = book_of(rank(runtime(*stops)))
     first = book.place_of("a", 1, 0)
     readers: list[dict[str, int | None]] = [{"a": None}, {"a": None, "b": None}, {"a": 2, "b": 2}]
-    assert [book.lane(0, first, jobs, (1,)).itinerary.last_epoch for jobs in readers] == [2, 4, 1]
+    assert [book.lane(0, first, jobs, (1,)).schedule.last_epoch for jobs in readers] == [2, 4, 1]
 
 
 def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank]) -> None:
@@ -131,5 +132,5 @@ def test_a_job_with_a_part_of_its_own_lies_where_its_samples_pass(rank: Callable
     assert [found.place for found in places] == [0, own[8], own[16], own[24], SAMPLES]
     assert {found.key for found in places} == {book.place_of("a", 2, 0).key}, "they read one stream"
     lane = book.lane(0, places[0], {"a": None, "b": None}, (1,))
-    assert lane.itinerary.tail == own[0] + 1, "b may come in the midst of the epoch, and its 26th sample is its first"
-    assert lane.itinerary.length == SAMPLES
+    assert lane.schedule.tail == own[0] + 1, "b may come in the midst of the epoch, and its 26th sample is its first"
+    assert lane.schedule.length == SAMPLES

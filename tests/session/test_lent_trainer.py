@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
@@ -28,7 +28,9 @@ from fleet.workers.datasets import open_datasets
 from fleet.workers.helper_preprocessor import LentTrainer
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import TRAIN, Itinerary, LaneSpec, Ring, StreamKey
+from preprocess.ring.ring import Ring
+from preprocess.samples.order import TRAIN
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 SAMPLES, SLOT = 48, 8
 ORDER = MakeRing(1, 8192, SLOT, 2)
@@ -77,7 +79,7 @@ def begun(me: Rank) -> tuple[LentTrainer, Ring, LaneSpec]:
     lent.obey(SkipSamples("numbers", (3,), ()))
     layout = open_datasets(me.runtime.spec)["numbers"].layout
     lane = LaneSpec(
-        0, 1, StreamKey("numbers", 0, 0), Itinerary(SAMPLES, 0, 0), layout, {0: (0,)}, makers=(1,), awaited_from=0
+        0, 1, StreamKey("numbers", 0, 0), LaneSchedule(SAMPLES, 0, 0), layout, {0: (0,)}, makers=(1,), awaited_from=0
     )
     lent.obey(PrepareLane(1, lane))
     return lent, ring, lane
@@ -98,7 +100,7 @@ def test_it_makes_what_a_preprocessor_makes(me: Rank, deterministic: None) -> No
     dataset = open_datasets(me.runtime.spec)["numbers"]
     dataset.skip_always(TRAIN, [3])
     inputs, targets = dataset.layout.empty(SAMPLES)
-    for _ in dataset.fill(lane.itinerary, 0, 0, inputs, targets):
+    for _ in dataset.fill(lane.schedule, 0, 0, inputs, targets):
         pass
     assert np.array_equal(found[0], inputs) and np.array_equal(found[1], targets) and 3 not in targets
     reader.leave()

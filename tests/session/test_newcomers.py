@@ -11,7 +11,7 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_TRAINER, AddJob
-from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.run_requests import AddedJobs
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.session.opened import SessionContext
 from fleet.session.rated import rate_jobs

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from fleet.coordination.errors import CannotGoOnError
+from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,

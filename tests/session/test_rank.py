@@ -22,7 +22,9 @@ from fleet.coordination.protocol import (
 from fleet.workers.preprocessor_rank import PreprocessorRank
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, RingTimeout, SourceSpec, StreamKey
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.samples.errors import RingTimeout
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 LONG = SkipSamples("numbers", train=tuple(range(100_000)), held_out=())  # MPI takes it when its reader is there
 
@@ -58,7 +60,7 @@ def test_a_preprocessor_waits_for_a_lane_as_long_as_the_spec_says(
 
     preprocessor = PreprocessorRank(me, moves)
     order = MakeRing(1, 4096, 8, 1)
-    lane = LaneSpec(0, 1, StreamKey("numbers", 0, 0), Itinerary(50, 0, 0), data.layout, {0: (0,)})
+    lane = LaneSpec(0, 1, StreamKey("numbers", 0, 0), LaneSchedule(50, 0, 0), data.layout, {0: (0,)})
     orders = me.mailbox(TO_COORDINATOR)
     for message in (order, OpenLane(lane)):  # the lane is opened by the keeper, whom nobody tells
         orders.send(0, TO_PREPROCESSOR, message)

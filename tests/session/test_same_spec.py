@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
+from fleet.journal.run_requests import AddedJobs
 from fleet.session.opened import keep_to_spec
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime

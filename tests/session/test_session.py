@@ -15,10 +15,10 @@ import pytest
 
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, SkipSamples
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
-from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.journal.run_requests import AddedJobs
+from fleet.machine.launch.launched import DONE, STOPPED
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
 from fleet.session.coordinator_rank import run_session
@@ -167,7 +167,7 @@ def test_a_rehearsals_preprocessors_are_as_fast_as_its_spec_says(rehearsed: Rank
     me = rehearsed(fed={1: 70.0})
     with opening(me) as run:
         rate_jobs(run)
-    jobs = run.books.ledger.state(0.0).by_name
+    jobs = run.books.ledger.for_policy(0.0).by_name
     assert {name: job.rate(1) for name, job in jobs.items()} == {"a": 70.0, "b": 50.0}
     (line,) = events(me.directory, "preprocessors")
     assert (line["counts"], line["of_data"], line["chosen"]) == ({"1": 70.0}, {"numbers": 70.0}, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.machine.launch import small_messages
+from fleet.machine.launch import launched as small_messages
 from fleet.machine.launch.local_launch import find_mpiexec
 
 PROGRAM = Path(__file__).with_name("programs") / "small_messages.py"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.errors import StorageError, storage
-from fleet.journal.added_jobs import AddedJobs
+from fleet.coordination.failures import StorageError, storage
+from fleet.journal.run_requests import AddedJobs
 
 JOB = {"name": "late", "arrival": 1.0}
 

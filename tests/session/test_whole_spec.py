@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.journal.added_jobs import AddedJobs
+from fleet.journal.run_requests import AddedJobs
 from fleet.session.options import ProfileOrder, RunOptions
 from fleet.session.whole_spec import whole_spec
 from fleet.spec import EnsembleSpec, SpecError

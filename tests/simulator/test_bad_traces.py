@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.simulator.rates.rate_tables import read_rate_table
-from fleet.simulator.rates.rates import check_rates
+from fleet.simulator.machines.machine import check_rates
+from fleet.simulator.machines.rate_tables import read_rate_table
 from fleet.simulator.traces import TraceError, TraceJob, TraceProblem, read_trace
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written

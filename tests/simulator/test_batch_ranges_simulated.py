@@ -15,12 +15,10 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.batch_range_machine import BatchRangeMachine
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
+from fleet.simulator.machines.rate_tables import BatchRangeMachine, BatchRates, RateTable
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.batch_rates import BatchRates
-from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
@@ -32,14 +30,11 @@ TABLE = RateTable(
 """Steps/s: a part that no batch changes, one for each sample, and one for each device."""
 
 
-class Watched:
+class Watched(WrappedPolicy):
     """The policy `throughput`, and the batches that it gave."""
 
-    shares_streams = False
-
     def __init__(self, **parameters: object) -> None:
-        self._policy = policy("throughput", **parameters)
-        self.name, self.trigger = self._policy.name, self._policy.trigger
+        super().__init__(policy("throughput", **parameters))
         self.batches: list[int] = []
 
     def plan(self, state: State) -> Plan:

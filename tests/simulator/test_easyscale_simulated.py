@@ -23,14 +23,21 @@ from benchmarks.simulated.easyscale import (
     workload,
 )
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import Policy
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.kind_machine import Crowding, KindMachine, RateReading
-from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.machines.kinds import (
+    FREE,
+    MIXED_KINDS,
+    SAME_KIND,
+    Crowding,
+    KindMachine,
+    KindRates,
+    Minibatch,
+    RateReading,
+)
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.node_failure import NodeFailure
-from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.published import published
@@ -170,8 +177,8 @@ def test_what_a_trace_does_not_say_is_named() -> None:
 
 
 def test_clusters_with_kinds_get_this_machine() -> None:
-    assert isinstance(machine_for(TWO_KINDS, seconds(1.0, 2.0), Costs()), KindMachine)
-    assert not isinstance(machine_for(Cluster((4,)), seconds(1.0, 2.0), Costs()), KindMachine)
+    assert isinstance(seconds(1.0, 2.0).machine(TWO_KINDS, Costs()), KindMachine)
+    assert not isinstance(seconds(1.0, 2.0).machine(Cluster((4,)), Costs()), KindMachine)
 
 
 def test_gangs_are_of_one_kind() -> None:

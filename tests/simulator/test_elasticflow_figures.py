@@ -17,7 +17,7 @@ from benchmarks.figures.drawn_jobs import NETWORKS, Draw
 from benchmarks.figures.efficiency import HOURS, early_efficiency
 from benchmarks.figures.schedulers import OURS, SCHEDULERS, played
 from benchmarks.simulated.part import Part
-from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.machines.rate_tables import RateTable
 
 RATES = RateTable({network: {1: 1.0, 2: 1.8, 4: 3.0, 8: 4.5, 16: 6.0} for network in NETWORKS})
 FOLDER = Path(sizes.__file__).parent

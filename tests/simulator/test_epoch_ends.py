@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.simulator.machines.epoch_ends import REPORT, stretch
+from benchmarks.papers.sia_machine import REPORT, stretch
 
 
 def test_an_epoch_ends_at_a_whole_second() -> None:

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.premises import Premises
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
@@ -128,10 +127,10 @@ def test_the_same_as_in_small_steps(jobs: dict[str, LaneJob], slack: float, leav
         position = {job: min(position[job] + there[job].rate * step, max(last + slack, position[job])) for job in there}
 
 
-class Twins:
+class Twins(Policy):
     """Starts everybody at once on a device each, on the lanes that it is told."""
 
-    name, shares_streams, trigger = "twins", True, Trigger()
+    shares_streams = True
 
     def __init__(self, lanes: dict[str, int]) -> None:
         self.lanes = lanes

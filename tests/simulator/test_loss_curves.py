@@ -18,8 +18,8 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import epochs_from_losses
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.rates.rates import RunRates
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
+from fleet.simulator.machines.machine import MeasuredMachine, RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 from tests.simulator.support.published import published
@@ -28,12 +28,11 @@ PARTS = (0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 """Of a training, after which its end is foretold."""
 
 
-class Watched:
+class Watched(WrappedPolicy):
     """A policy, and what it was shown: by job, pairs of epochs trained and losses."""
 
     def __init__(self, name: str) -> None:
-        self._policy = policy(name)
-        self.name, self.shares_streams, self.trigger = name, self._policy.shares_streams, self._policy.trigger
+        super().__init__(policy(name))
         self.shown: dict[str, list[tuple[float, tuple[float, ...]]]] = {}
 
     def plan(self, state: State) -> Plan:

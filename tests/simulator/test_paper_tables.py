@@ -18,7 +18,7 @@ from benchmarks.simulated.paper_tables import (
 )
 from benchmarks.simulated.part import Part
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 
 
 @pytest.fixture(scope="module")

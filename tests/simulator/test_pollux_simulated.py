@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.papers.pollux_machine import (
+    Application,
+    Epochs,
+    PolluxMachine,
+    PolluxRates,
+    PolluxScaling,
+    StepTimes,
+    read_pollux_rates,
+)
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import StagedMachine
-from fleet.simulator.machines.pollux_machine import PolluxMachine, PolluxScaling
-from fleet.simulator.rates.pollux_rates import Application, Epochs, PolluxRates, StepTimes, read_pollux_rates
+from fleet.simulator.machines.machine import Costs, StagedMachine
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.simulator.support.published import published

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleet.simulator.rates.kind_rates import MIXED_KINDS, KindRates
-from fleet.simulator.rates.pollux_rates import PolluxRates
-from fleet.simulator.rates.rate_tables import RateTable, read_rate_table, read_rates
-from fleet.simulator.rates.rates import Rates, check_rates
-from fleet.simulator.rates.sia_rates import SiaRates
+from benchmarks.papers.pollux_machine import PolluxRates
+from fleet.simulator.machines.kinds import MIXED_KINDS, KindRates
+from fleet.simulator.machines.machine import Rates, check_rates
+from fleet.simulator.machines.rate_tables import RateTable, read_rate_table, read_rates
 from fleet.simulator.traces import Trace, TraceJob, read_trace
 from tests.simulator.support.published import published
 
@@ -18,7 +17,7 @@ def trace(name: str) -> Trace:
     return read_trace(published(f"traces/{name}.csv"))
 
 
-def rates(name: str) -> RateTable | KindRates | PolluxRates | SiaRates:
+def rates(name: str) -> Rates:
     return read_rates(published(f"measurements/{name}"))
 
 

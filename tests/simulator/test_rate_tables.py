@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.papers.pollux_machine import PolluxRates, StepTime
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, KindRates
-from fleet.simulator.rates.pollux_rates import PolluxRates, StepTime
-from fleet.simulator.rates.rate_tables import RateTable, read_rate_table, read_rates
-from fleet.simulator.rates.rates import RunRates, UnknownRate
+from fleet.simulator.machines.kinds import FREE, MIXED_KINDS, KindRates
+from fleet.simulator.machines.machine import RunRates, UnknownRate
+from fleet.simulator.machines.rate_tables import RateTable, read_rate_table, read_rates
 from fleet.simulator.traces import TraceError, TraceJob
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written

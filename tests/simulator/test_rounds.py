@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound, RoundObserver

@@ -17,10 +17,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import policy
 from fleet.scheduling.sharing.water_filling import water_fill
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.premises import Premises
-from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.simulation import Simulation
 
 ANY = Costs(0.0, CHECKPOINT)

@@ -8,21 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.papers.sia_machine import (
+    MeasuredSteps,
+    SiaMachine,
+    SiaRates,
+    StepModel,
+    _series,
+    fitted,
+    read_sia_rates,
+)
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine
-from fleet.simulator.machines.machine_for import machine_for
-from fleet.simulator.machines.sia_agent import _series
-from fleet.simulator.machines.sia_machine import SiaMachine
-from fleet.simulator.rates.rate_tables import read_rates
-from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
-from fleet.simulator.rates.step_model import MeasuredSteps, StepModel, fitted
+from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import TraceError, read_trace
 from tests.simulator.support.published import published
@@ -44,7 +48,7 @@ def machine(folder: Path) -> SiaMachine:
     return SiaMachine(read_cluster(SHAPE), read_sia_rates(folder / "profiles"))
 
 
-class Told(UsualPolicy):
+class Told(Policy):
     """Gives its jobs devices at the times that it was told."""
 
     name = "told"
@@ -79,10 +83,10 @@ def test_a_folder_without_validation_is_told(tmp_path: Path) -> None:
 
 def test_a_kind_that_was_not_measured_is_told(folder: Path) -> None:
     rates = read_rates(folder / "profiles")
-    from fleet.simulator.machines.arrivals import Costs
+    from fleet.simulator.machines.machine import Costs
 
     with pytest.raises(ValueError, match="quick.*fast"):
-        machine_for(read_cluster("2x2:quick"), rates, Costs())
+        rates.machine(read_cluster("2x2:quick"), Costs())
 
 
 def test_a_job_that_keeps_its_batch_takes_its_restart_and_its_steps(folder: Path, machine: SiaMachine) -> None:

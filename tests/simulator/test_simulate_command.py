@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from fleet.commands.cli import app
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import POLICIES, policy
+from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.comparison import SimulationFailed
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.rates.rate_tables import read_rates
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
+from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from tests.scheduling.support.all_policies import NAMES
 from tests.simulator.support import trace_files
 from tests.simulator.support.published import published
 from tests.simulator.support.trace_files import written
@@ -368,7 +368,7 @@ def _threads(pid: str) -> int:
         return 0
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in POLICIES])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_policy_plays_drawn_jobs(files: list[str], name: str) -> None:
     words = ("--synthetic", "jobs=30,gap=20,duration=60", *files[2:], "--cluster", "2x4", "--policy", name)
     found = told(*words, "--restart-seconds", "2")

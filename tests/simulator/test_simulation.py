@@ -13,8 +13,7 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from fleet.simulator.books import BadPlan
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation

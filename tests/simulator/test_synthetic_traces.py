@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fleet.simulator.rates.rate_tables import RateTable
-from fleet.simulator.rates.rates import check_rates
+from fleet.simulator.machines.machine import check_rates
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Synthetic, Trace, TraceJob, synthetic_trace, with_models
 
 TABLE = RateTable(

@@ -10,10 +10,9 @@ from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, published_profiles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Costs, UnknownRate
 from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rates.rates import UnknownRate
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.policies import Policy, policy
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.scheduling.policies import policy
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import USUAL, Premises
@@ -50,10 +49,8 @@ def test_a_step_ends_where_the_epoch_has_it(
     assert USUAL.left_of_step(job, now) == 0
 
 
-class Handed:
+class Handed(Policy):
     """The only device goes to `first` until `until`, and then to `second`."""
-
-    name, shares_streams, trigger = "handed", False, Trigger()
 
     def __init__(self, first: str, until: float, second: str) -> None:
         self.first, self.until, self.second = first, until, second

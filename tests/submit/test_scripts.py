@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -240,3 +241,74 @@ def test_a_broken_spec_is_told_before_it_waits_in_a_queue(submit: Submit, ensemb
     finally:
         ensemble.spec.write_text(text)
     assert ended.code == 2 and "jbos" in ended.output, ended.output
+
+
+GRID = """
+import re
+
+from fleet.cluster import BatchSystem
+
+
+class Grid(BatchSystem):
+    \"""Grid Engine.\"""
+
+    title, job_variable, program, job = "Grid Engine", "SGE_JOB", "qsub", '"$SGE_JOB"'
+    answer = re.compile(r"(\\d+)[.]")
+    template = {template!r}
+
+    def end_time(self, environment, ask, now):
+        return now + float(ask(["left"]))
+
+
+class Half(BatchSystem):
+    title, job_variable, program = "Half", "HALF", "half"
+"""
+GRID_TEMPLATE = """#!/bin/bash
+#$ -N {{ name }} -pe mpi {{ ranks }} -l h_rt={{ time.clock }}
+{% for name, value in environment.items() %}
+export {{ name }}={{ value }}
+{% endfor %}
+mpiexec {{ command }}
+"""
+
+
+@pytest.fixture
+def grid(ensemble: Ensemble) -> Iterator[Path]:
+    """A folder with a module `grid` and its template, where the spec is."""
+    module, template = ensemble.folder / "grid.py", ensemble.folder / "grid.sh.j2"
+    template.write_text(GRID_TEMPLATE)
+    module.write_text(GRID.replace("{template!r}", repr(str(template))))
+    yield ensemble.folder
+    module.unlink()
+    template.unlink()
+
+
+def test_a_batch_system_of_one_s_own_writes_its_script_and_takes_it(
+    submit: Submit, grid: Path, stand_ins: dict[str, str]
+) -> None:
+    ended = submit("--site", "grid:Grid", *TWO_NODES)
+    assert ended.code == 0, ended.output
+    first, head, *rest = ended.output.splitlines()
+    assert (first, head) == ("#!/bin/bash", "#$ -N small -pe mpi 10 -l h_rt=04:00:00")
+    assert "export FLEET_BATCH_SYSTEM=grid:Grid" in rest, "its ranks ask it when their job ends"
+    ended = submit("--site", "grid:Grid", *TWO_NODES, "--profile", "rates.json", "--array", "1")
+    assert ended.code == 2 and "grid:Grid has no job arrays of batch scripts" in ended.output, ended.output
+    (grid / "mine.yaml").write_text("{scheduler: 'grid:Grid', gpus: 4}")
+    program = Path(stand_ins["PATH"].split(os.pathsep)[0]) / "qsub"
+    program.write_text("#!/bin/sh\necho Your job 31. has been taken\n")
+    ended = submit("--site", str(grid / "mine.yaml"), "--nodes", "1", **stand_ins)
+    assert ended.code == 0 and "submitted: job 31, from" in ended.output, ended.output
+
+
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        ("grid:Half", "has no template, job, end_time; see help(fleet.cluster.BatchSystem)"),
+        ("grid:re", "is no batch system; let it be a class that inherits from fleet.cluster.BatchSystem"),
+        ("grid:Gird", "nearest: grid:Grid"),
+        ("nowhere:Grid", "there is no module 'nowhere'"),
+    ],
+)
+def test_what_is_no_batch_system_is_refused(site: str, told: str, submit: Submit, grid: Path) -> None:
+    ended = submit("--site", site, *TWO_NODES)
+    assert ended.code == 2 and told in ended.output and "Traceback" not in ended.output, ended.output

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ import torch
 
 from tests.trainers.programs.cases import CASES, Case, state_arrays
 from tests.trainers.programs.drive import run
-from trainers import Checkpoint, Group, VirtualWorker, read
-from trainers.reduce.buckets import Layout
+from tests.trainers.support.equality_broken_rules import divide, never_rebuild, share_random_state
+from trainers import Checkpoint, Group, read
 from trainers.reduce.ring import VirtualRing
 
 
@@ -76,23 +74,6 @@ def add_in_rank_order(self: VirtualRing, vectors: list[torch.Tensor]) -> torch.T
     return torch.stack(list(vectors)).cumsum(0)[-1].clone()
 
 
-def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
-    return Layout(Layout.first(parameters).buckets, tuple(used))
-
-
-def divide(gradients: Sequence[torch.Tensor], factor: float, outs: Sequence[torch.Tensor]) -> None:
-    for gradient, out in zip(gradients, outs):
-        torch.div(gradient, round(1 / factor), out=out)
-
-
-@contextmanager
-def share_random_state(self: VirtualWorker) -> Iterator[None]:
-    self.fill()
-    yield
-    for own, buffer in zip(self.buffers, self._places.now()):
-        own.copy_(buffer)
-
-
 def keep_own_buffers(self: Any) -> list[torch.Tensor]:
     return list(self.workers[-1].buffers)
 
@@ -101,7 +82,7 @@ BROKEN = {
     "the sum in rank order": ("trainers.reduce.ring.VirtualRing.sum", add_in_rank_order, "mlp"),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild, "mlp"),
     "a division for the multiplication": ("trainers.reduce.gradients.scale", divide, "mlp"),
-    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.active", share_random_state, "mlp"),
+    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.__enter__", share_random_state, "mlp"),
     "no base seed drawn by the loader": (
         "trainers.step.virtual_worker.VirtualWorker.open_loader",
         lambda self: None,

@@ -52,6 +52,11 @@ def test_a_member_that_waits_for_samples_can_look_for_failures(seen: list[dict[s
     assert seen[3]["checking"] == "PeerFailed 1: out of memory"
 
 
+def test_who_is_no_member_is_not_heard(seen: list[dict[str, Any]]) -> None:
+    assert seen[1]["leftover"] == "aborted"
+    assert seen[3]["leftover"] == "PeerFailed 1: out of memory"
+
+
 def test_nothing_lands_in_the_memory_of_a_member_that_gave_up(seen: list[dict[str, Any]]) -> None:
     assert seen[3]["landing"] == [0, 0]
 

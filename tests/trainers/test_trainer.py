@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from trainers import (
     VirtualWorker,
 )
 from trainers.proof.comparison import compare_checkpoints
+from trainers.reduce.adder import InOrder
 from trainers.reduce.gradients import SparseGradient
 from trainers.repeatable.operators import NonDeterministicOperator
 from trainers.repeatable.random_state import RandomState, seed_everything
@@ -83,6 +85,62 @@ def test_a_held_out_batch_costs_one_forward_pass() -> None:
     assert len(calls) == 1
 
 
+class Counting(Small):
+    """A task with all that a step may have beside forward, backward and update."""
+
+    clip_norm = 1.0
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        weight = torch.tensor([1.0, 0.5, 2.0])
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], weight), weight[batch[1]].sum()
+
+    def before_step(self, model: nn.Module) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(0.5)
+
+    def after_step(self, model: nn.Module) -> None:
+        self.steps += 1
+
+
+class LongWay(InOrder):
+    """Adds as its base does, but is none of the reducers whose steps are taken in one piece."""
+
+
+@pytest.mark.parametrize("task", [Small, Counting])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_step_in_one_piece_has_the_same_bits(task: type[Small], workers: int) -> None:
+    short, long = trainer(task(), workers), trainer(task(), workers, adder=LongWay)
+    for step in range(12):
+        batches = [batch(step * workers + rank) for rank in range(workers)]
+        losses = [list(each.step(batches)) for each in (short, long)]
+        assert losses[0] == losses[1]
+    assert short._is_short and not long._is_short
+    assert compare_checkpoints(snapshot(short), snapshot(long)).is_equal
+
+
+def test_a_step_in_one_piece_sees_what_any_step_sees() -> None:
+    def taught() -> Trainer:
+        one = trainer(workers=1)
+        for step in range(6):
+            one.step([batch(step)])
+        assert one._is_short
+        return one
+
+    with pytest.raises(Diverged):
+        taught().step([(batch(0)[0] * float("inf"), batch(0)[1])])
+    one = taught()
+    one.model[0].weight.requires_grad_(False)  # type: ignore[index,union-attr]
+    with pytest.raises(UnevenGradients, match="gave 0.weight no gradient at step 6"):
+        one.step([batch(0)])
+
+
 def test_a_batch_may_be_drawn_under_the_workers_random_state() -> None:
     def drawn() -> Batch:
         noise = torch.rand(()) + np.random.rand() + random.random()
@@ -106,7 +164,7 @@ def test_switching_workers_gives_each_its_own_randomness() -> None:
     workers = [VirtualWorker(rank, 5, model, torch.device("cpu")) for rank in range(2)]
     drawn: dict[int, list[tuple[float, float, float]]] = {0: [], 1: []}
     for rank in (0, 1, 1, 0):
-        with workers[rank].active():
+        with workers[rank]:
             drawn[rank].append((torch.rand(()).item(), float(np.random.rand()), random.random()))
             model.running_mean.add_(rank + 1)  # type: ignore[union-attr]
     for rank in (0, 1):
@@ -135,7 +193,8 @@ def test_numpy_s_state_is_the_same_however_it_is_read_and_put_back(kept: bool, d
     before = RandomState.now(cpu)
     if drawn:
         np.random.randn(3)
-    after = before.after(cpu)
+    after = copy(before)
+    after.renew(cpu)
     wanted = np.random.randn(3).tolist()
     for state in (after, RandomState.from_tree(after.as_tree())):
         np.random.seed(1)
@@ -367,7 +426,7 @@ def test_short_ways_through_a_step_have_the_bits_of_the_long_ones(
 
     short = trained()
     monkeypatch.setattr("trainers.repeatable.random_state._WORDS_OF_PYTHON", None)
-    monkeypatch.setattr("trainers.repeatable.random_state._words_of_numpy", lambda: None)
+    monkeypatch.setattr("trainers.repeatable.random_state._words_of", lambda generator: None)
     monkeypatch.setattr("trainers.reduce.buckets.Buckets.are_small", False)
     long = trained()
     assert not compare_checkpoints(short, long).differences

@@ -26,7 +26,8 @@ from pyarrow import parquet as pq
 
 from preprocess import SourceError, open_source
 from preprocess.files.memory import READ_MEMORY
-from preprocess.sources import trial, zarr_chunks
+from preprocess.sources import checked_files as trial
+from preprocess.sources.formats import zarr_store as zarr_chunks
 
 MOST_MEGABYTES = 600  # of a process that opens one source, and its trial; torch is not there
 

@@ -22,7 +22,7 @@ from PIL import Image
 
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.conversion.errors import ConversionError
+from preprocess.conversion.packing import ConversionError
 from tests.preprocess.support.commanded import wait_for_end_of_service
 from tests.warm.starting import python_path
 
@@ -262,7 +262,7 @@ def everybodys() -> Iterator[Path]:
         yield Path(name)
 
 
-FIND = "import sys; from preprocess.sharing.place import ServicePlace; print(ServicePlace.of('x').folder)"
+FIND = "import sys; from preprocess.sharing.launch import ServicePlace; print(ServicePlace.of('x').folder)"
 
 
 def folders_found(temporary: Path, home: Path, processes: int) -> set[str]:

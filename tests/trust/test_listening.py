@@ -14,7 +14,7 @@ from threading import Event, Thread
 import psutil
 import pytest
 
-from fleet.machine.doctor.listeners import listeners_by_node, listeners_here
+from fleet.machine.doctor import listeners_by_node, listeners_here
 from fleet.machine.launch.local_launch import Mpiexec
 from fleet.machine.launch.loopback import keep_on_loopback, listening
 from tests.run.support.ensembles import mlp, write_ensemble

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory, RunDirectoryError
 from fleet.journal.journal import MOST_LINE_BYTES, Journal, read_journal
+from fleet.journal.run_requests import AddedJobs
 from fleet.journal.work_note import WorkNote, take_deaths
 from fleet.report.event_file import EventFile
 from fleet.report.metrics_file import MetricsFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.journal.secrets import is_secret, masked_uri
+from fleet.journal.whole_files import is_secret, masked_uri
 
 
 @pytest.mark.parametrize(

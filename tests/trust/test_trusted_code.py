@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fleet
 from fleet.commands.cli import app
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.whole_files import EnsembleFile
 from fleet.models.errors import HarvestError, RunError
 from fleet.models.recorded_spec import check_trusted
 from tests.run.support.ensembles import RunFolder, mlp, write_ensemble

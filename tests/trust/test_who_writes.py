@@ -20,7 +20,7 @@ WRITERS = {
 READERS = {"read_text", "read_bytes", "fromfile"}
 
 MAY_WRITE = {
-    "fleet/machine/doctor/machine.py:_hdf5": "tries HDF5's locks in a folder of its own",
+    "fleet/machine/doctor.py:_hdf5": "tries HDF5's locks in a folder of its own",
     "fleet/session/from_python.py:start": "a folder of its own",
     "preprocess/conversion/hdf5_file.py:_hdf5": "HDF5 writes into a file that is open",
     "preprocess/ring/shared_memory.py:_nameless": "shared memory without a name",
@@ -30,21 +30,21 @@ KERNEL = "a file of the kernel's"
 PACKAGE = "a file of this package"
 OWN = "a folder of its own"
 MAY_READ = {
-    "fleet/machine/binding_facts.py:_twin": KERNEL,
+    "fleet/machine/binding.py:_twin": KERNEL,
     "fleet/machine/devices.py:_lacks_its_driver": KERNEL,
     "fleet/machine/launch/leftovers.py:_mapped": KERNEL,
     "fleet/machine/launch/leftovers.py:sweep": "locks the folder of shared memory",
-    "fleet/machine/near_cores.py:cores_near": KERNEL,
-    "fleet/machine/submit/script.py:_bounded": KERNEL,
-    "fleet/machine/submit/site.py:read_site": PACKAGE,
+    "fleet/machine/devices.py:cores_near": KERNEL,
+    "fleet/cluster/batch_systems.py:_bounded": KERNEL,
+    "fleet/cluster/batch_script.py:read_site": PACKAGE,
     "fleet/report/rendering.py:_template": PACKAGE,
     "fleet/session/from_python.py:start": OWN,
     "fleet/workers/watchdog.py:state": KERNEL,
     "fleet/journal/lock.py:_boot": KERNEL,
-    "preprocess/ring/process.py:_state_and_start": KERNEL,
+    "preprocess/ring/shared_memory.py:_state_and_start": KERNEL,
     "preprocess/sharing/launch.py:_be_a_copy": "/dev/null",
-    "preprocess/sharing/place.py:_own_folder": KERNEL,
-    "preprocess/sources/trial.py:_own_memory": KERNEL,
+    "preprocess/sharing/launch.py:_own_folder": KERNEL,
+    "preprocess/sources/checked_files.py:_own_memory": KERNEL,
     "trainers/proof/ddp_processes.py:_end_with_parent": "/dev/null",
     "trainers/repeatable/device_pins.py:_drivers": KERNEL,
     "trainers/repeatable/instruction_sets.py:_cpu_info": KERNEL,

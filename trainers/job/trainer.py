@@ -22,7 +22,7 @@ from trainers.job.fit import BuiltJob, check_fit, misfits_named
 from trainers.job.metrics import gathered
 from trainers.job.progress import Progress
 from trainers.messages.group import Group
-from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.adder import Adder, AdderOf, InOrder
 from trainers.reduce.buckets import Layout
 from trainers.reduce.overlap import Reduction
 from trainers.reduce.until_met import UntilMet
@@ -37,7 +37,7 @@ from trainers.step.batch_parts import known_weights
 from trainers.step.compiled import compile_model
 from trainers.step.compute import Compute, ForwardBackward, backward
 from trainers.step.finite import FiniteWeights
-from trainers.step.losses import StepLosses, with_losses_read
+from trainers.step.losses import StepLosses, finite, with_losses_read
 from trainers.step.update import TurnResult, Update
 from trainers.step.virtual_worker import VirtualWorker, house
 from trainers.task import task as tasks
@@ -80,6 +80,7 @@ class Trainer(Progress):
         self.device = with_index(torch.device(device))
         self.adder_of = adder
         self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
+        self._is_short = False  # whether steps are taken in one piece
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
         self.accumulating, self.weights = False, list[Weight | None]()
@@ -120,6 +121,10 @@ class Trainer(Progress):
         if len(batches) != len(self.workers):
             raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
         begin, waited = time.perf_counter(), self.group.waited
+        if self._is_short:
+            self._losses = self._short_step(batches)
+            self._count_time(begin, waited)
+            return self._losses
         phases = self._parts and getattr(self.compute, "phases", None)
         turns = self._by_parts(batches, phases) if phases else self._update(partial(self._turn, batches))
         before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
@@ -129,6 +134,8 @@ class Trainer(Progress):
         self.count_step()
         if self._reads_at_once:
             self.settle()
+        is_plain = type(self._adder) is InOrder and self.group.size == 1 and self.device.type == "cpu"
+        self._is_short = is_plain and self._parts is None and self.updates[0].needs_no_hooks
         self._count_time(begin, waited)
         return self._losses
 
@@ -255,6 +262,7 @@ class Trainer(Progress):
             update.take(tree, self.level.keeps_layout, len(self.workers))
         self._own.take(saved.task_state, self.device)
         self._buffers, self._losses = None, StepLosses(self.name, [], [], "")  # no step was taken since
+        self._is_short = False
         self.come_to(saved)
 
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
@@ -270,6 +278,35 @@ class Trainer(Progress):
         self._join(group)
         for update in self.updates:
             update.lay_out_again(update.layout, self.level.keeps_layout, len(workers))
+
+    def _short_step(self, batches: Sequence[Any]) -> StepLosses:
+        """Take a step in one piece, where a CPU has all workers and no hook takes their gradients.
+
+        To a small network calls cost as much as what they do: this does what `_update` does, with fewer of them.
+        """
+        update, workers, first = self.updates[0], self.workers, self._first_workers_buffers()
+        means: list[float] = []
+        weights: list[float] = []
+        for place, worker in enumerate(workers):
+            worker.begin(first)
+            for parameter in update.parameters:
+                parameter.grad = None
+            with worker:
+                with self._shared.turn(worker.attributes, place == 0):
+                    mean, weight = self._computed(worker, batches[place])
+                update.collect(place, worker.rank, self.steps)
+            means.append(mean.item() if isinstance(mean, Tensor) else mean)
+            weights.append(weight.item() if isinstance(weight, Tensor) else weight)
+        means = finite(self.name, means, weights, workers[0].rank, self.place)
+        update.give_collected(1.0 / self.virtual_workers, self._adder.sum)
+        with self._shared.between_turns(self.task, "before_step", workers):
+            self.options.before_update(self.task, self.model)
+        self.let(update)
+        losses = StepLosses.counted(means, weights, workers)
+        with self._shared.between_turns(self.task, "after_step", workers):
+            tasks.after_step(self.task, self.model)
+        self.count_step()
+        return losses
 
     # The parts of a step, in the order in which `step` uses them.
 
@@ -325,15 +362,19 @@ class Trainer(Progress):
         worker.begin(buffers)
         update, factor = self.updates[0], 1.0 / self.virtual_workers
         taken = update.turn(place, worker.rank, factor, reduction, self.steps)
-        with worker.active(), taken as turn, self._shared.turn(worker.attributes, place == 0):
-            batch = self._batch(worker, batches[place])
-            try:
-                loss = self.compute.gradients(self, worker, batch)
-            except RuntimeError as error:
-                check_refusal(error, self.model, self.name)
-                raise
-        mean, weight = (loss, tasks.samples_in(batch)) if isinstance(loss, float) else loss
+        with worker, taken as turn, self._shared.turn(worker.attributes, place == 0):
+            mean, weight = self._computed(worker, batches[place])
         return TurnResult(update, mean, weight, tuple(turn.used), turn.order)
+
+    def _computed(self, worker: VirtualWorker, batch: Any) -> tuple[Tensor | float, Weight]:
+        """Leave the gradients of a worker's batch in the parameters; return its mean loss and its weight."""
+        batch = self._batch(worker, batch)
+        try:
+            loss = self.compute.gradients(self, worker, batch)
+        except RuntimeError as error:
+            check_refusal(error, self.model, self.name)
+            raise
+        return (loss, tasks.samples_in(batch)) if isinstance(loss, float) else loss
 
     def _by_parts(
         self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]
@@ -343,7 +384,7 @@ class Trainer(Progress):
 
         def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> TurnResult:
             course = courses[place]
-            with worker.active():
+            with worker:
                 if not course.has_begun:
                     batch = self._batch(worker, batches[place])
                     course.begin(phases(self, batch), tasks.samples_in(batch))
@@ -388,8 +429,8 @@ class Trainer(Progress):
         self.group.waited += min(seconds, waited) if self._beside else waited
 
     def _join(self, group: Group) -> None:
-        self.group = group
-        self._adder = self.adder_of(group, self.virtual_workers, self.device)
+        self.group, self._is_short = group, False
+        self._adder: Adder = self.adder_of(group, self.virtual_workers, self.device)
         self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
 
     def check_fit(self, checkpoint: Checkpoint | None) -> None:

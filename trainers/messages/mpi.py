@@ -27,6 +27,8 @@ _LARGEST_MESSAGE = 1 << 29
 """Bytes; MPI counts elements in a C int."""
 _CALLS_FOR_EVENTS = 8
 """Open MPI hears of lost processes at every eighth call where nothing else is asked of it."""
+_LOSSES = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+"""Classes of errors by which MPI says that a process is gone."""
 _LONGEST_TEXT = 1024
 """Bytes of an abort message; small enough that MPI sends it without waiting for the receiver."""
 
@@ -85,6 +87,8 @@ class MpiTransport:
         self.interrupted = False
         self._open: dict[int, _Transfer] = {}  # begun, and not waited for to the end
         self._keep_alive: list[_Transfer] = []
+        self._status = MPI.Status()
+        self._has_losses = False  # whether MPI refuses to ask for messages from anybody, as a process is gone
 
     def communicator(self) -> MPI.Intracomm:
         """Return a new communicator of the members, to be freed; all make it at once, in a wait without a bound."""
@@ -137,21 +141,35 @@ class MpiTransport:
 
     def check(self) -> None:
         """Raise PeerFailed if a peer has aborted, or is lost."""
-        for _ in range(0, _CALLS_FOR_EVENTS, max(1, self.size - 1)):
+        for _ in range(_CALLS_FOR_EVENTS):
             self._check_once()
 
     def _check_once(self) -> None:
         """Look once, as waits do: one that looked more often would hear of an abort before what was sent before it."""
-        status = MPI.Status()
-        for peer, rank in enumerate(self._ranks):
+        if not self._has_losses:
             try:
-                if peer == self.index or not self._comm.Iprobe(rank, self._abort_tag, status):
-                    continue
-                text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
-                self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
+                self._probe(MPI.ANY_SOURCE)
+                return
             except MPI.Exception as error:
-                raise self._lost(peer, error) from error
-            raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
+                if error.Get_error_class() not in _LOSSES:
+                    raise
+                self._has_losses = True  # perhaps of another group's member: from now on each peer is asked for
+        for peer, rank in enumerate(self._ranks):
+            if peer != self.index:
+                try:
+                    self._probe(rank)
+                except MPI.Exception as error:
+                    raise self._lost(peer, error) from error
+
+    def _probe(self, source: int) -> None:
+        """Raise PeerFailed if an abort message from `source` is there; one probe asks for those of all peers."""
+        while self._comm.Iprobe(source, self._abort_tag, self._status):
+            rank = self._status.Get_source()
+            text = np.empty(self._status.Get_count(MPI.BYTE), dtype=np.uint8)
+            self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
+            if rank in self._ranks:  # else it is left over from a group that had this tag before
+                peer = self._ranks.index(rank)
+                raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
 
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the group is of no use afterwards."""
@@ -169,7 +187,7 @@ class MpiTransport:
 
     def _lost(self, peer: int, error: MPI.Exception) -> Exception:
         """Return what an error of MPI means: that a process is gone, or what MPI says."""
-        if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+        if error.Get_error_class() in _LOSSES:
             return PeerFailed(self.names[peer], "its process was lost")
         return error
 

@@ -24,8 +24,7 @@ from typing import Any
 
 import torch
 
-from preprocess.files.forks import let_forks_end
-from preprocess.files.modules import import_named, importable, python
+from preprocess.files.modules import import_named, importable, let_forks_end, python
 from preprocess.files.reading import open_file, read_json
 from preprocess.files.writing import open_to_append, whole_file
 from trainers.job.single_job import EpochDone, News, StepsDone

@@ -32,6 +32,13 @@ class GradientTwice(RuntimeError):
     """One backward pass gave a parameter its gradient in two parts."""
 
 
+def refuse_sparse(name: str) -> NoReturn:
+    """Raise SparseGradient for a parameter."""
+    raise SparseGradient(
+        f"{name} has a sparse gradient, which cannot be summed in order; build its layer with sparse=False"
+    )
+
+
 def scale(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -> None:
     """Write gradients, scaled, to their places in buckets. DDP scales before it sums, by a multiplication with 1/N."""
     if len(outs) == 1 and outs[0].device.type == "cpu":
@@ -166,10 +173,7 @@ class Turn:
 
     def _refuse(self, index: int, gradient: Tensor) -> NoReturn:
         if gradient.is_sparse:
-            raise SparseGradient(
-                f"{self._names[index]} has a sparse gradient, which cannot be summed in order; build its layer with "
-                "sparse=False"
-            )
+            refuse_sparse(self._names[index])
         raise GradientTwice(
             f"{self._names[index]} got its gradient in two parts in one backward pass, of which a sum would see "
             "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"

@@ -78,6 +78,8 @@ class PlainAttributes:
 
     def give(self, own: Mapping[str, Plain]) -> None:
         """Let the model have a worker's: `own`, and the rest as built."""
+        if not own and not self._moving:
+            return
         self._moving |= own.keys()
         for name in self._moving:
             self._put(name, own.get(name, self._built.get(name, MISSING)))
@@ -86,6 +88,8 @@ class PlainAttributes:
         """Let `own` be what the model has now; closely: also if it changed for the first time."""
         if close:
             self._moving |= self.changed().keys()
+        if not self._moving:
+            return
         own.clear()
         for name in sorted(self._moving):
             self.keep(name, self._get(name), own)

@@ -67,29 +67,33 @@ class RandomState:
     @classmethod
     def now(cls, device: torch.device) -> RandomState:
         """Take the states as they stand."""
-        return cls._with(device, _numpy_now())
-
-    def after(self, device: torch.device) -> RandomState:
-        """Take the states as they stand after draws that began with this one; NumPy's is read if it was drawn from."""
-        numpy = self.kept_by_numpy
-        drawn = not isinstance(numpy, bytes) or (words := _words_of_numpy()) is None or bytes(words) != numpy
-        return self._with(device, _numpy_now() if drawn else numpy)
-
-    @classmethod
-    def _with(cls, device: torch.device, numpy: bytes | NumpyState) -> RandomState:
         on_device = None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
         words = _WORDS_OF_PYTHON
         python = random.getstate() if words is None else (bytes(words), _PYTHON.gauss_next)
-        return cls(torch.default_generator.get_state(), on_device, numpy, python)
+        return cls(torch.default_generator.get_state(), on_device, _numpy_now(), python)
+
+    def renew(self, device: torch.device) -> None:
+        """Take the states as they stand after draws that began with this one; what nobody drew from stays."""
+        self.torch_cpu = torch.default_generator.get_state()
+        if device.type != "cpu":
+            self.torch_device = torch.get_device_module(device).get_rng_state(device)
+        numpy = self.kept_by_numpy
+        if not isinstance(numpy, bytes) or (words := _words_of(get_bit_generator())) is None or bytes(words) != numpy:
+            self.kept_by_numpy = _numpy_now()
+        if _WORDS_OF_PYTHON is None:
+            self.kept_by_python = random.getstate()
+        elif bytes(_WORDS_OF_PYTHON) != self.kept_by_python[0] or _PYTHON.gauss_next != self.kept_by_python[1]:
+            self.kept_by_python = bytes(_WORDS_OF_PYTHON), _PYTHON.gauss_next
 
     def set(self, device: torch.device) -> None:
         """Put the generators into these states."""
         torch.default_generator.set_state(self.torch_cpu)
         if self.torch_device is not None and device.type != "cpu":
             torch.get_device_module(device).set_rng_state(self.torch_device, device)
-        if isinstance(self.kept_by_numpy, bytes) and (words := _words_of_numpy()) is not None:
+        generator = get_bit_generator()
+        if isinstance(self.kept_by_numpy, bytes) and (words := _words_of(generator)) is not None:
             words[:] = self.kept_by_numpy
-            set_bit_generator(get_bit_generator())  # who sets one has no normal number kept
+            set_bit_generator(generator)  # who sets one has no normal number kept
         else:
             np.random.set_state(("MT19937", *self.numpy))
         if _WORDS_OF_PYTHON is not None and len(self.kept_by_python) == 2:
@@ -161,17 +165,13 @@ def _words_of_python() -> memoryview | None:
 _WORDS_OF_PYTHON = _words_of_python()
 
 
-def _words_of_numpy() -> memoryview | None:
-    """Return the words of NumPy's global generator, where NumPy says that they lie; None of another kind of it."""
-    return _words_of(get_bit_generator())
-
-
 @lru_cache(1)  # a script may set another one
 def _words_of(generator: Any) -> memoryview | None:
+    """Return the words of NumPy's global generator, where NumPy says that they lie; None of another kind of it."""
     return _words_at(generator.ctypes.state_address) if isinstance(generator, MT19937) else None
 
 
 def _numpy_now() -> bytes | NumpyState:
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    words = None if has_gauss else _words_of_numpy()
+    words = None if has_gauss else _words_of(get_bit_generator())
     return bytes(words) if words is not None else (np.asarray(keys), int(position), int(has_gauss), float(cached))

@@ -108,7 +108,8 @@ class SharedState:
         """End a turn that is not closely looked at."""
         if kind is None:
             before, self._marks = self._marks, _marks(self._parameters, False)
-            self._hold_parameters(before, self._marks)
+            if before != self._marks:
+                self._hold_parameters(before, self._marks)
             self._plain.take(self._own_attributes, False)
 
     @contextmanager
@@ -141,8 +142,10 @@ class SharedState:
 
     def between_turns(self, task: object, where: str, workers: Sequence[HasAttributes]) -> AbstractContextManager[None]:
         """What the task does once a step, in its method `where`, if it has that; see `_watched`."""
-        close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
-        return self._watched(where, workers, close) if hasattr(task, where) else _NOTHING
+        self._steps[where] += 1
+        if not hasattr(task, where):
+            return _NOTHING
+        return self._watched(where, workers, self._steps[where] <= CLOSE_LOOKS)
 
     @contextmanager
     def _watched(self, where: str, workers: Sequence[HasAttributes], close: bool) -> Iterator[None]:
@@ -246,7 +249,9 @@ def seen(value: Any, depth: int = 32) -> object:
 def _marks(tensors: Mapping[str, Tensor], close: bool) -> _Marks:
     """What tells whether a tensor is another than before. Each turn asks twice, so torch does all of it."""
     held = tensors.values()
-    bits = [None if tensor.requires_grad else _digest(tensor) for tensor in held] if close else []
+    if not close:
+        return [*map(Tensor.data_ptr, held)], [*map(_VERSION, held)]
+    bits = [None if tensor.requires_grad else _digest(tensor) for tensor in held]
     return [*map(Tensor.data_ptr, held)], [*map(_VERSION, held)], bits
 
 

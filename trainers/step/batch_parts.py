@@ -38,9 +38,10 @@ def known_weights(task: Task, batch: Batch, options: StepOptions) -> list[Weight
     To be asked before the batch goes to a device. Of parts that are there already, the device is waited for; that of a
     whole batch stays there.
     """
+    if options.accumulate == 1:
+        weight = tasks.weight_of(task, batch)
+        return [float(weight) if isinstance(weight, Tensor) and weight.device.type == "cpu" else weight]
     found = [tasks.weight_of(task, part) for part, _ in options.parts(batch)]
-    if len(found) == 1 and isinstance(found[0], Tensor) and found[0].device.type != "cpu":
-        return found
     return [None if weight is None else float(weight) for weight in found]
 
 
@@ -69,34 +70,16 @@ class PartSteps:
         the loss does not say what it was divided by, and samples cannot be counted instead.
         """
         if len(parts) == 1:
-            return self._whole(batch, weights[0])
+            with self._taking(True):
+                return leave_whole(batch, self._forward(batch, weights[0]), self._backward, self._parameters)
         adding: _Shares | _Sums | None = None
         for place, (part, _) in enumerate(parts):
             with self._taking(place == len(parts) - 1):
                 loss = self._forward(part, weights[place])
                 adding = adding or self._adding(batch, parts, loss, weights)
-                self._leave(*adding.next(loss, place))
+                _leave(*adding.next(loss, place), self._backward, self._parameters)
         assert adding is not None
         return adding.loss
-
-    def _whole(self, batch: Batch, known: Weight | None) -> BatchLoss:
-        with self._taking(True):
-            loss = self._forward(batch, known)
-            if loss.is_sum or loss.weight is None:
-                samples = tasks.samples_in(batch)
-                self._backward(loss.mean)
-                return BatchLoss(loss.mean.detach() / samples if loss.is_sum else loss.mean.detach(), samples)
-            weight = loss.weight
-            self._leave(loss.mean, isinstance(weight, Tensor) or weight > 0)
-        return BatchLoss(loss.mean.detach(), weight)
-
-    def _leave(self, term: Any, counts: bool) -> None:
-        """Leave a part's gradients; zeros where nothing counts, as others may wait for them."""
-        if counts:
-            self._backward(term)
-            return
-        with nothing_of(self._parameters()):
-            self._backward(term)
 
     def _adding(
         self, batch: Batch, parts: Sequence[tuple[Batch, float]], first: Loss, known: Sequence[Weight | None]
@@ -113,6 +96,30 @@ class PartSteps:
             return _Sums(tasks.name_of(self._task), len(parts), list(self._parameters()))
         whole = sum(weights)
         return _Shares([whole / weight if weight else math.inf for weight in weights], whole)
+
+
+def leave_whole(
+    batch: Batch, loss: Loss, backward: Callable[[Any], None], parameters: Callable[[], Iterable[nn.Parameter]]
+) -> BatchLoss:
+    """Leave the gradients of a batch that is one part; return its loss."""
+    mean, weight = loss.mean, loss.weight
+    if loss.is_sum or weight is None:
+        samples = tasks.samples_in(batch)
+        backward(mean)
+        return BatchLoss(mean.detach() / samples if loss.is_sum else mean.detach(), samples)
+    _leave(mean, isinstance(weight, Tensor) or weight > 0, backward, parameters)
+    return BatchLoss(mean.detach(), weight)
+
+
+def _leave(
+    term: Any, counts: bool, backward: Callable[[Any], None], parameters: Callable[[], Iterable[nn.Parameter]]
+) -> None:
+    """Leave a part's gradients; zeros where nothing counts, as others may wait for them."""
+    if counts:
+        backward(term)
+        return
+    with nothing_of(parameters()):
+        backward(term)
 
 
 class _Shares:

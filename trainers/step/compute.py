@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers.step.batch_parts import BatchLoss, PartSteps
+from trainers.step.batch_parts import BatchLoss, PartSteps, leave_whole
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.loss import Loss, Weight
@@ -52,8 +52,11 @@ class ForwardBackward:
 
     def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> BatchLoss:
         """Run forward and backward, part by part; return the loss."""
-
         options = trainer.options
+        if options.accumulate == 1:
+            with options.precision(trainer.device):
+                loss = tasks.weighed_loss_of(trainer.task, trainer.model, batch, trainer.weights[0])
+            return leave_whole(batch, loss, backward, trainer.model.parameters)
 
         def forward(part: Batch, weight: Weight | None) -> Loss:
             with options.precision(trainer.device):

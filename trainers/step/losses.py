@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 import torch
@@ -24,10 +24,23 @@ def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: s
 
     place: the step, for the error.
     """
-    losses, samples = [turn.loss for turn in turns], [turn.samples for turn in turns]
-    values = _counted(copied(losses)(), copied(samples)())
-    _check(job, values, first, place)
+    losses, weights = copied([turn.loss for turn in turns])(), copied([turn.samples for turn in turns])()
+    values = finite(job, losses, weights, first, place)
     return [TurnResult(turn.update, value, *turn[2:]) for turn, value in zip(turns, values)]
+
+
+def finite(job: str, losses: Iterable[float], weights: Iterable[float], first: int, place: str) -> list[float]:
+    """Return the losses of workers `first`, `first` + 1, ..., 0 of a batch in which nothing counts: its mean is none.
+
+    Diverged: see `with_losses_read`.
+    """
+    values = [value if weight else 0.0 for value, weight in zip(losses, weights)]
+    if not all(map(math.isfinite, values)):
+        worker, value = next(each for each in enumerate(values, first) if not math.isfinite(each[1]))
+        raise Diverged(
+            f"job {job} diverged: the loss of virtual worker {worker} is {value} at {place}; try a lower learning rate"
+        )
+    return values
 
 
 class StepLosses(Sequence[float]):
@@ -43,13 +56,21 @@ class StepLosses(Sequence[float]):
         self._first = 0.0
         self._sums: list[float] = []
 
+    @classmethod
+    def counted(cls, means: Sequence[float], weights: Sequence[float], workers: Sequence[VirtualWorker]) -> StepLosses:
+        """Return losses that `finite` gave, and let the workers count them."""
+        found = cls.__new__(cls)
+        found._read, found._workers = None, list(workers)
+        found._sums = [worker.count(mean, weight) for worker, mean, weight in zip(workers, means, weights)]
+        found._first = means[0]
+        return found
+
     def settle(self) -> None:
         """Wait until the losses are there. Diverged, once."""
         read, self._read = self._read, None
         if read is not None:
             samples = self._samples()
-            values = _counted(read(), samples)
-            _check(self._job, values, self._workers[0].rank if self._workers else 0, self._place)
+            values = finite(self._job, read(), samples, self._workers[0].rank if self._workers else 0, self._place)
             counted = zip(self._workers, values, samples)
             self._sums = [worker.count(loss, samples) for worker, loss, samples in counted]
             self._first = values[0] if values else 0.0
@@ -94,19 +115,3 @@ def copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
         return numbers
 
     return read
-
-
-def _counted(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return losses, 0 of a batch in which nothing counts: its mean is none."""
-    return [value if weight else 0.0 for value, weight in zip(values, weights)]
-
-
-def _check(job: str, values: Sequence[float], first: int, place: str) -> None:
-    if all(map(math.isfinite, values)):
-        return
-    for worker, value in enumerate(values, first):
-        if not math.isfinite(value):
-            raise Diverged(
-                f"job {job} diverged: the loss of virtual worker {worker} is {value} at {place}; try a lower learning "
-                "rate"
-            )

@@ -148,6 +148,30 @@ class Update:
 
         return self._hooks.turn(self._views[place], factor, self._buckets.copies, filling, ended)
 
+    @property
+    def needs_no_hooks(self) -> bool:
+        """Whether the gradients of the turns to come may stay in the parameters until `collect`."""
+        return self.layout.used is not None and (self._alone or self._small is not None)
+
+    def collect(self, place: int, rank: int, step: int) -> None:
+        """Take the gradients that the own worker `place` has left in the parameters; see `turn`."""
+        used = self.layout.used or ()
+        for parameter, is_used in zip(self.parameters, used):
+            gradient = parameter.grad
+            if (gradient is not None) is not is_used:
+                uses = tuple(parameter.grad is not None for parameter in self.parameters)
+                check_uses(self._job, self.names, [uses], used, rank, step)
+            if gradient is not None and gradient.is_sparse:
+                gradients.refuse_sparse(self.names[self.parameters.index(parameter)])
+        if self._small is not None:
+            self._small.take(place)
+
+    def give_collected(self, factor: float, total_of: Callable[[Sequence[Tensor]], Tensor]) -> None:
+        """Make the sums of what `collect` took, times `factor`, the parameters' gradients."""
+        if self._small is not None:
+            self._small.fill(factor)
+            self.give([total_of(self._small.vectors)], self.layout.used or ())
+
     def agree(self, group: Group, turns: Sequence[TurnResult], step: int) -> Layout:
         """Return the buckets of the updates after this one; all members learn them from the first."""
         if self.layout.used is not None:

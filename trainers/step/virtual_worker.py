@@ -7,7 +7,7 @@ statistics), plain attributes and gradients (`trainers.step.update`). Parameters
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,11 +78,8 @@ class VirtualWorker:
         if buffers is not self.buffers:
             copy_all(self.buffers, buffers)
 
-    def active(self) -> AbstractContextManager[Any]:
-        """Give the process's generators and the model's buffers to this worker, and take their new values back."""
-        return self
-
     def __enter__(self) -> None:
+        """Give the process's generators and the model's buffers to this worker; their new values are taken back."""
         self.random.set(self.device)
         if self.buffers and not self.is_at_home:
             self.fill()
@@ -92,7 +89,7 @@ class VirtualWorker:
             return
         if self.buffers:
             self._follow() if self.is_at_home else copy_all(self.buffers, self._places.now())
-        self.random = self.random.after(self.device)
+        self.random.renew(self.device)
 
     def fill(self) -> None:
         """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""

@@ -22,6 +22,8 @@ Weight = float | Tensor
 
 IGNORED = -100
 """The target that torch's cross entropy leaves out unless it is told another."""
+_FEW = 512
+"""Targets that Python counts before NumPy has begun."""
 _ENOUGH = 1e-3
 """Halves of a batch whose loss is a mean over samples differ from it by less, relatively; rounding to bfloat16 too."""
 _MEND = (
@@ -83,8 +85,11 @@ def cross_entropy_weight(
     """
     if targets.is_floating_point():
         return targets.numel() / max(1, classes or targets.shape[min(1, targets.dim() - 1)])  # rehearsals have none
-    if weights is None and type(targets) is Tensor and targets.device.type == "cpu":
-        return float(np.count_nonzero(targets.numpy() != ignored))  # a small network's step has no time for kernels
+    if weights is None and type(targets) is Tensor and targets.is_cpu:
+        count = targets.numel()  # `len` goes a long way through torch, and a small network's step has no time for that
+        if count <= _FEW and targets.dim() == 1:
+            return float(count - targets.tolist().count(ignored))
+        return float(np.count_nonzero(targets.numpy() != ignored))
     counts = targets != ignored
     if weights is None:
         return counts.sum(dtype=torch.float32) if targets.device.type != "cpu" else counts.sum()

@@ -324,7 +324,7 @@ def move(value: Any, device: torch.device) -> Any:
     keeps until it has been read, so the tensor itself may change at once.
     """
     if isinstance(value, Tensor):
-        if device.type == "cpu" and value.device.type == "cpu":
+        if value.is_cpu and device.type == "cpu":
             return value
         is_sent = value.device.type == "cpu" and device.type not in ("cpu", "meta")
         plain = value.layout is torch.strided and not value.is_nested and not value.is_quantized

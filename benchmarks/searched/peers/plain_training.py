@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.plain_script import Augmented
 from benchmarks.searched.peers.plan import EVALUATED, Plan
-from preprocess.sources.idx import read_idx
+from preprocess.sources.arrays import read_idx
 from trainers.zoo import CNN
 
 LOG = "epochs.jsonl"

@@ -8,10 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import tune
-from ray.tune.schedulers import AsyncHyperBandScheduler
-
 from benchmarks.searched.peers.plain_training import PlainTraining
 from benchmarks.searched.peers.plan import Plan
 
@@ -21,6 +17,10 @@ STATE = "state.pt"
 
 def main(folder: Path) -> None:
     """Search."""
+    import ray
+    from ray import tune
+    from ray.tune.schedulers import AsyncHyperBandScheduler
+
     plan = Plan.read(folder)
     ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     if tune.Tuner.can_restore(str(folder / "search")):
@@ -44,6 +44,8 @@ def main(folder: Path) -> None:
 
 
 def _trainable(folder: Path) -> Any:
+    from ray import tune
+
     def train(config: dict[str, Any]) -> None:
         training = PlainTraining(folder, config["trial"])
         known = tune.get_checkpoint()

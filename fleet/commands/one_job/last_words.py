@@ -9,9 +9,9 @@ from traceback import FrameSummary
 
 from fleet.commands.one_job.options import TrainError
 from fleet.machine.horovod import HorovodMissing
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+from fleet.machine.launch.launched import BAD_INPUT, FAILED
 from fleet.machine.raised_in import a_persons_lines, lines_of_torch
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec.references import ReferenceProblem
 from trainers import CheckpointError, Diverged, PeerFailed, PeerSilent, PinsDiffer, UnevenGradients, UntoldState
 from trainers.proof.ddp_processes import ProcessFailed

@@ -12,11 +12,9 @@ from typing import Any
 import torch
 
 from fleet.commands.one_job.options import TrainError, TrainOptions
-from fleet.machine.binding_checks import check_binding
-from fleet.machine.binding_facts import RankFacts, from_mapping, own_facts
+from fleet.machine.binding import RankFacts, check_binding, from_mapping, own_facts
 from fleet.machine.cluster_map import Place
-from fleet.machine.devices import NoSuchDevice, device_of
-from fleet.machine.near_cores import cores_near, settle_cores
+from fleet.machine.devices import NoSuchDevice, cores_near, device_of, settle_cores
 from trainers import Group
 from trainers.device.own_device import select
 

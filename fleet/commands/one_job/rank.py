@@ -18,12 +18,19 @@ from fleet.commands.one_job.told_together import tell_together
 from fleet.commands.one_job.view import TrainView
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, load_horovod
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from fleet.machine.launch.launched import launch_folder, leave, leave_code
+from fleet.machine.launch.launched import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    STOPPED,
+    copy_small_messages,
+    launch_folder,
+    leave,
+    leave_code,
+)
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.launch.small_messages import copy_small_messages
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from fleet.spec.references import resolve
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
 from trainers.job.single_job import News, SingleJob, TaskDatasets

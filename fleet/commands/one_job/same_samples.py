@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 
 from fleet.commands.one_job.options import TrainError
-from preprocess.making.made_again import of_its_own
+from preprocess.making.fingerprints import of_its_own
 from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Group

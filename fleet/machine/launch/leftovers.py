@@ -19,10 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocess import shared_memory_available
 from preprocess.files.reading import read_json
 from preprocess.files.writing import leave_note
-from preprocess.ring.process import is_alive, namespace, own_identity
+from preprocess.ring.shared_memory import is_alive, namespace, own_identity, shared_memory_available
 
 _MOST_BYTES = 1 << 20  # of a note
 # Shared memory of Open MPI (5, 4, windows) and MPICH. Most of it loses its name as soon as it is mapped.
@@ -38,7 +37,7 @@ class Note:
 
     Attributes:
         path: path of the note.
-        pid, started: the process, see `preprocess.ring.process`.
+        pid, started: the process, see `preprocess.ring.shared_memory`.
         namespace: in which its id means anything.
         made: paths of files in shared memory, and of folders.
     """

@@ -18,13 +18,25 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import ABORTED, BEGUN, CHECKING, FOLDER, HELD, TERMINAL
+import psutil
+
+from fleet.machine.launch.launched import (
+    ABORTED,
+    BAD_INPUT,
+    BEGUN,
+    CHECKING,
+    FAILED,
+    FOLDER,
+    HELD,
+    LOST,
+    STOPPED,
+    TERMINAL,
+    UP,
+)
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.loopback import keep_on_loopback, loopback_interface
-from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import stopping
-from fleet.machine.standard_error import tell
+from fleet.machine.standard_streams import tell
 from preprocess.files.modules import python
 from preprocess.files.reading import read_text
 
@@ -54,7 +66,7 @@ class Mpiexec:
 
     @property
     def can_lose_ranks(self) -> bool:
-        """Whether the others can live on when one is lost (see `fleet.coordination.lost_ranks`)."""
+        """Whether the others can live on when one is lost (see `fleet.coordination.failures`)."""
         return self.family == "openmpi" and self.version >= 5
 
     def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
@@ -265,3 +277,62 @@ def _end_with_parent() -> None:
     """Linux: the launcher gets SIGTERM when this process dies, whatever it dies of."""
     set_parent_death_signal = 1
     ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+FEWER_SECONDS = 5.0  # of fewer ranks than there should be: where all fail alike, the others end within that, too
+_KILL_SECONDS = 5.0
+
+
+class RankWatch:
+    """Looks at the processes of one launch now and then.
+
+    Args:
+        launcher: its children are the ranks.
+        ranks: how many there shall be.
+        folder: the launch's folder, where ranks say that they are up.
+    """
+
+    def __init__(self, launcher: subprocess.Popen[bytes], ranks: int, folder: Path) -> None:
+        self._launcher, self._ranks, self._folder = launcher, ranks, folder
+        self._seen: set[psutil.Process] = set()
+        self._fewer_since: float | None = None
+        self._up = False
+
+    def lost_at_start(self) -> bool:
+        """Whether a rank was lost while MPI still starts: the others would wait for it for ever."""
+        if self._up:
+            return False
+        self._up = sum(1 for _ in self._folder.glob(f"{UP}*")) >= self._ranks
+        living = set(self._children(recursive=False))
+        self._seen |= living
+        begun = (self._folder / BEGUN).exists()  # else one may be missing that was lost before it was seen
+        if self._up or not (self._seen - living or begun and len(living) < self._ranks):
+            self._fewer_since = None
+            return False
+        self._fewer_since = self._fewer_since or time.monotonic()
+        return time.monotonic() - self._fewer_since > FEWER_SECONDS
+
+    def end(self) -> None:
+        """End the launcher, if it lives, and all ranks, now; also those that outlive it."""
+        processes = {*self._seen, *self._children(recursive=True)}
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=_KILL_SECONDS)
+        try:
+            self._launcher.wait(timeout=_KILL_SECONDS)  # it takes its files away
+        except subprocess.TimeoutExpired:
+            self._launcher.kill()
+
+    def _children(self, recursive: bool) -> list[psutil.Process]:
+        try:
+            found = psutil.Process(self._launcher.pid).children(recursive=recursive)
+        except psutil.NoSuchProcess:
+            return []
+        return [process for process in found if _lives(process)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.journal import events
-from fleet.journal.journal import event_of
-from fleet.journal.lines import devices_of, job_name, job_of, new_lines, second_of
+from fleet.journal.journal import as_json, devices_of, event_of, job_name, job_of, new_lines, second_of
 from fleet.journal.state import EnergyTotals
 
 _HEAD_BYTES = 80  # in which a line tells its kind
@@ -194,6 +194,11 @@ class JournalScan(events.Observer):
     def on_cluster(self, event: events.Cluster) -> None:
         self.cluster = event
 
+    def on_guesses(self, event: events.Guesses) -> None:
+        for name, rate in event.rates.items():
+            line = events.Rates(job=name, source="guessed", measured={1: rate}, fitted=(rate,), t=event.t)
+            self._job(json.dumps(name, ensure_ascii=True)[1:-1].encode()).rates = json.dumps(as_json(line)).encode()
+
     def on_profile(self, event: events.Profile) -> None:
         self.measuring = event.job
 
@@ -244,5 +249,8 @@ _KEPT = {
 _LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned", b"twin"})
 _STATUS = {b"twin": "done", b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
-    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy", b"bounds"}
+    {
+        b"session", b"cluster", b"allocation", b"profile", b"guesses", b"warning", b"stopping", b"ended", b"energy",
+        b"bounds",
+    }
 )  # fmt: skip

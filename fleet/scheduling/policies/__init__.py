@@ -1,107 +1,90 @@
-"""Policies: pure functions from a state to a plan, chosen by name."""
+"""Policies by name: fleet's own, those of papers, installed packages' and any class that is named `module:Name`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import Parameter, isabstract, signature
+from typing import Any
 
-from fleet.scheduling.easyscale.companions import executors_on
 from fleet.scheduling.model.nearest import nearest
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.policies.baseline import Baseline
-from fleet.scheduling.policies.chronus import Chronus
-from fleet.scheduling.policies.deadline import Deadline
-from fleet.scheduling.policies.easyscale import EasyScale
-from fleet.scheduling.policies.edf import Edf
-from fleet.scheduling.policies.edf_admission import EdfAdmission
-from fleet.scheduling.policies.elasticflow import ElasticFlow
-from fleet.scheduling.policies.elasticflow_slot import ElasticFlowSlot
-from fleet.scheduling.policies.fifo import Fifo
-from fleet.scheduling.policies.flotilla import Flotilla
-from fleet.scheduling.policies.gandiva import Gandiva
-from fleet.scheduling.policies.gavel import Gavel
-from fleet.scheduling.policies.goodput import Goodput
-from fleet.scheduling.policies.homogeneous import Homogeneous
-from fleet.scheduling.policies.local import Local
-from fleet.scheduling.policies.malleable import Malleable
-from fleet.scheduling.policies.optimus import Optimus
-from fleet.scheduling.policies.pollux import Pollux
-from fleet.scheduling.policies.sharing import Sharing
-from fleet.scheduling.policies.sia import Sia
-from fleet.scheduling.policies.themis import Themis
-from fleet.scheduling.policies.throughput import Throughput
-from fleet.scheduling.policies.tiresias import Tiresias
+from fleet.scheduling.model.policy import Policy
 
 __all__ = [
-    "POLICIES",
-    "Baseline",
-    "Fifo",
-    "Flotilla",
-    "Homogeneous",
-    "Local",
-    "Policy",
-    "breaks_minimum",
-    "breaks_service_level",
-    "chooses_batches",
-    "most_executors",
-    "policy",
-]
+    "BUILT_IN", "PAPERS", "Policy", "breaks_minimum", "breaks_service_level", "built_in_policies", "defaults_of",
+    "policy", "policy_class", "reference_of",
+]  # fmt: skip
 
-POLICIES = (
-    Flotilla,
-    Local,
-    Homogeneous,
-    Baseline,
-    Fifo,
-    Tiresias,
-    Throughput,
-    Gandiva,
-    Gavel,
-    Goodput,
-    EasyScale,
-    Deadline,
-    Malleable,
-    Pollux,
-    Sia,
-    Edf,
-    EdfAdmission,
-    Optimus,
-    Themis,
-    Chronus,
-    ElasticFlow,
-    ElasticFlowSlot,
-    Sharing,
-)
+BUILT_IN: Mapping[str, str] = {
+    "flotilla": "fleet.scheduling.policies.flotilla:Flotilla",
+    "local": "fleet.scheduling.policies.local:Local",
+    "homogeneous": "fleet.scheduling.policies.homogeneous:Homogeneous",
+    "baseline": "fleet.scheduling.policies.baseline:Baseline",
+    "fifo": "fleet.scheduling.policies.fifo:Fifo",
+    "throughput": "fleet.scheduling.policies.throughput:Throughput",
+    "goodput": "fleet.scheduling.policies.goodput:Goodput",
+    "easyscale": "fleet.scheduling.policies.easyscale:EasyScale",
+    "deadline": "fleet.scheduling.policies.deadline:Deadline",
+    "malleable": "fleet.scheduling.policies.malleable:Malleable",
+    "elasticflow": "fleet.scheduling.policies.elasticflow:ElasticFlow",
+    "sharing": "fleet.scheduling.policies.sharing:Sharing",
+}
+"""Name -> where the class is; a module is loaded once its policy is asked for."""
+PAPERS: Mapping[str, str] = {
+    "tiresias": "benchmarks.papers.tiresias:Tiresias",
+    "gandiva": "benchmarks.papers.gandiva:Gandiva",
+    "gavel": "benchmarks.papers.gavel:Gavel",
+    "pollux": "benchmarks.papers.pollux:Pollux",
+    "sia": "benchmarks.papers.sia:Sia",
+    "edf": "benchmarks.papers.edf:Edf",
+    "edf-admission": "benchmarks.papers.edf:EdfAdmission",
+    "optimus": "benchmarks.papers.optimus:Optimus",
+    "themis": "benchmarks.papers.themis:Themis",
+    "chronus": "benchmarks.papers.chronus:Chronus",
+    "elasticflow-slot": "benchmarks.papers.elasticflow_slot:ElasticFlowSlot",
+}
+"""Short names of other people's schedulers, which are in fleet's repository and not in its package."""
+ENTRY_POINTS = "fleet.policies"
+"""The group in which an installed package names its policies."""
 
 
-class Policy(Protocol):
-    """What decides who trains where."""
+def reference_of(name: str) -> str | None:
+    """`module:Name` of a policy, which may be a short name of it; None: there is none of that name."""
+    known = BUILT_IN.get(name) or PAPERS.get(name)
+    if known is None and ":" in name:
+        return name
+    return known or next((point.value for point in entry_points(group=ENTRY_POINTS) if point.name == name), None)
 
-    @property
-    def name(self) -> str:
-        """The word by which specs call it."""
-        ...
 
-    @property
-    def shares_streams(self) -> bool:
-        """Whether jobs at the same place of the same data read the same samples."""
-        ...
+def policy_class(name: str) -> type[Policy]:
+    """The class of a policy, by its short name or as `module:Name`; its module is imported.
 
-    @property
-    def trigger(self) -> Trigger:
-        """When the driver asks."""
-        ...
-
-    def plan(self, state: State) -> Plan:
-        """What should run from now on; the same answer for the same state.
-
-        A running job that should go on appears with the devices that it has. One that is absent, or has other devices,
-        should stop; a driver that cannot move it at once asks again once it has stopped.
-        """
-        ...
+    Raises:
+        ValueError: there is no such policy, or it is not one.
+    """
+    reference = reference_of(name)
+    if reference is None:
+        known = [*BUILT_IN, *PAPERS]
+        there = f"{', '.join(BUILT_IN)}, or your own: module:Name"
+        raise ValueError(f"there is no policy {name!r}{_meant(name, known)}; there are {there}")
+    module, _, path = reference.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        if name in PAPERS and (error.name or "").split(".")[0] == "benchmarks":
+            where = "fleet's repository, in benchmarks/papers, and not in the installed package"
+            raise ValueError(f"policy {name} is in {where}; run this where the folder benchmarks is") from None
+        raise ValueError(f"policy {name}: there is no module {error.name!r}") from None
+    except AttributeError:
+        raise ValueError(f"policy {name}: {module} has no {path!r}{_meant(path, dir(found))}") from None
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ValueError(f"{name} is not a policy; let it be a class that inherits from fleet.scheduling.Policy")
+    if isabstract(found):
+        raise ValueError(f"policy {name} has no method plan; add `def plan(self, state: State) -> Plan` to it")
+    return found
 
 
 def policy(name: str, **parameters: Any) -> Policy:
@@ -110,11 +93,8 @@ def policy(name: str, **parameters: Any) -> Policy:
     Raises:
         ValueError: there is no such policy or parameter, or a value breaks the parameter's rule.
     """
-    known = {kind.name: kind for kind in POLICIES}
-    if name not in known:
-        raise ValueError(f"there is no policy {name!r}{_meant(name, known)}; there are {', '.join(known)}")
-    kind = known[name]
-    defaults = {field.name: field.default for field in fields(kind)}
+    kind = policy_class(name)
+    defaults = defaults_of(kind)
     for parameter in parameters:
         if parameter not in defaults:
             has = ", ".join(f"{key} (default {value!r})" for key, value in defaults.items()) or "none"
@@ -123,46 +103,42 @@ def policy(name: str, **parameters: Any) -> Policy:
             )
     try:
         return kind(**parameters)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"policy {name}: {error}") from None
 
 
-def chooses_batches(policy: Policy) -> bool:
-    """Whether it chooses the batches of jobs that have a range of them and are known by their rate curves alone."""
-    return isinstance(policy, Throughput) and policy.batch != "fixed"
+def defaults_of(kind: type[Policy]) -> dict[str, Any]:
+    """Parameter -> its default, in their order; `Parameter.empty` where there is none."""
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return {each.name: each.default for each in signature(kind).parameters.values() if each.kind in named}
 
 
-def most_executors(policy: Policy) -> int:
-    """The most trainers of a job that it may have on an accelerator that these share; 1 where it does not choose."""
-    return executors_on(policy, "") if isinstance(policy, EasyScale) else 1
-
-
-def weighs_data_path(policy: Policy) -> bool:
-    """Whether it minds what all jobs together ask of the preprocessors."""
-    return any(each.weighs_data_path for each in POLICIES if each.name == policy.name)
+def built_in_policies() -> tuple[type[Policy], ...]:
+    """All that fleet has itself; every module of theirs is loaded."""
+    return tuple(map(policy_class, BUILT_IN))
 
 
 def breaks_minimum(name: str) -> str | None:
     """Why a policy cannot be asked for `minimum_devices` of a job; None: it keeps to them."""
-    keeping = [each.name for each in POLICIES if each.keeps_minimum]
-    if name in keeping:
+    if policy_class(name).keeps_minimum:
         return None
+    keeping = [each for each in BUILT_IN if policy_class(each).keeps_minimum]
     return f"policy {name} gives a job any number of devices from 1 on; {_listed(keeping)} keep to minimum_devices"
 
 
 def breaks_service_level(name: str) -> str | None:
     """Why a policy cannot be asked for a job's `service_level`; None: it holds them."""
-    holding = [each.name for each in POLICIES if each.keeps_service_levels]
-    if name in holding:
+    if policy_class(name).keeps_service_levels:
         return None
+    holding = [each for each in BUILT_IN if policy_class(each).keeps_service_levels]
     return f"policy {name} promises no job a part of the devices; {_listed(holding)} does"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: list[str]) -> str:
     """`a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
-def _meant(word: str, known: dict[str, Any]) -> str:
+def _meant(word: str, known: Iterable[str]) -> str:
     close = nearest(word, known)
     return f" (did you mean {close!r}?)" if close else ""

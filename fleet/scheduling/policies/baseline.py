@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.lottery import drawn
 
 
 @dataclass(frozen=True)
-class Baseline(UsualPolicy):
+class Baseline(Policy):
     """A device that becomes free takes a random waiting job at once. Nothing is shared.
 
     Random draws: seed path ("baseline", seed, job).

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.reservations.guarantees import Guarantees
 from fleet.scheduling.reservations.reservation import (
     MARGIN,
@@ -33,7 +33,7 @@ Known = dict[tuple[int, int], tuple[RateCurve, SpeedLevels]]
 
 
 @dataclass(frozen=True)
-class Deadline(UsualPolicy):
+class Deadline(Policy):
     """Promise a deadline only where it can be kept whatever comes later, and use all devices all the time.
 
     Every promise is a reservation: so many devices from then until then, restarts counted. A newcomer is admitted if

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fleet.scheduling.easyscale.claims import Claims
-from fleet.scheduling.easyscale.companions import Rules
+from fleet.scheduling.easyscale.companions import Rules, executors_on
 from fleet.scheduling.easyscale.elastic_round import ElasticRound
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.accelerators import Accelerators
 from fleet.scheduling.policies.checks import check_flag, check_seconds, check_share
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 _LOOK = 60.0  # seconds after which a change is looked at, where plans have no interval of their own
 
 
 @dataclass(frozen=True)
-class EasyScale(Rules, UsualPolicy):
+class EasyScale(Rules, Policy):
     """Waiting jobs get a device in turn; spare devices go to the proposals that bring most for each device.
 
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
@@ -84,6 +84,11 @@ class EasyScale(Rules, UsualPolicy):
         for kind, most in each.items():
             if isinstance(most, bool) or most != int(most) or most < 1:
                 raise ValueError(f"executors{kind and f' on {kind}'} is {most}; it must be 1 or more")
+
+    @property
+    def most_executors(self) -> int:
+        """On devices that are alike."""
+        return executors_on(self, "")
 
     def plan(self, state: State) -> Plan:
         """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""

@@ -15,9 +15,9 @@ from fleet.scheduling.elasticflow.quotas import Quotas
 from fleet.scheduling.elasticflow.shares import slot_at
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 ORDERS = ("arrival", "deadline")
 BEYOND = "its user has as much promised as the quota allows; it is decided on when that is less"
@@ -38,7 +38,7 @@ class Quota(Protocol):
 
 
 @dataclass(frozen=True)
-class ElasticFlow(UsualPolicy):
+class ElasticFlow(Policy):
     """Admit jobs whose deadlines can be met along with all others, and give spare devices where they return most.
 
     A job that arrives is promised as little as it needs, slot by slot; if that is not free, all promises are filled

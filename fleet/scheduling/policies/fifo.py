@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.gang import hopeless_gang, take_gang
 from fleet.scheduling.queues.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True)
-class Fifo(UsualPolicy):
+class Fifo(Policy):
     """Each job gets all devices that it asks for, once those before it have theirs; nobody is stopped.
 
     All its devices are of one kind: that which it prefers. A job that asks for more than there are is dropped.

@@ -9,10 +9,10 @@ from typing import ClassVar
 from fleet.scheduling.flotillas.formation import check_delta, form_flotilla
 from fleet.scheduling.flotillas.useful_work import useful_work
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.placing.placement import place
 from fleet.scheduling.policies.checks import check_flag, check_share
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 _ROUNDING = 1e-9
 GAIN = 1.1
@@ -20,7 +20,7 @@ GAIN = 1.1
 
 
 @dataclass(frozen=True)
-class Flotilla(UsualPolicy):
+class Flotilla(Policy):
     """Train one flotilla after another; end each once few of its devices are still at work.
 
     A round goes on while its jobs hold at least `alpha` of the devices with which it began. Then all of them stop, and

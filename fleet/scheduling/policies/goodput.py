@@ -14,13 +14,13 @@ import numpy.typing as npt
 from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.placing.least_moves import placed_with_least_moves
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.firm_promises import FirmPromises
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.reservations.places import Placed
 from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
 from fleet.scheduling.variable_batch.even_shares import EvenShares
@@ -59,7 +59,7 @@ class _Past:
 
 
 @dataclass(frozen=True)
-class Goodput(UsualPolicy):
+class Goodput(Policy):
     """At each event the configurations that save the jobs most time: the least sum of completion times is sought.
 
     A configuration is a kind of device, and a count n(c) on as few nodes as hold it. A job in it gets on at goodput

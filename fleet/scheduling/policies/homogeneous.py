@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.lottery import drawn
 
 
 @dataclass(frozen=True)
-class Homogeneous(UsualPolicy):
+class Homogeneous(Policy):
     """Train a random subset of the jobs, one device each; take the next subset once all of it are done.
 
     Random draws: seed path ("homogeneous", seed, job).

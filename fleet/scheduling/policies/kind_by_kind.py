@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.homes import Homes
 from fleet.scheduling.placing.machine_of_kind import as_one_plan, machines_of
-from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 
 
@@ -66,5 +65,4 @@ def _with_movers_stopped(plan: Plan, state: State, homes: Mapping[str, str]) -> 
 
 def for_kinds(policy: Policy, cluster: Cluster) -> Policy:
     """The policy itself where it knows kinds of device or all are alike, else one that plans kind by kind."""
-    blind = isinstance(policy, UsualPolicy) and not policy.knows_kinds
-    return KindByKind(policy, cluster) if cluster.kinds and blind else policy
+    return KindByKind(policy, cluster) if cluster.kinds and not policy.knows_kinds else policy

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from fleet.scheduling.flotillas.formation import check_delta, form_flotilla
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.placement import place
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 
 @dataclass(frozen=True)
-class Local(UsualPolicy):
+class Local(Policy):
     """As soon as devices are free, form flotillas of waiting jobs on them; what runs is left alone.
 
     The paper does not say with which r_fast a job that fills released devices should keep up. Here it is the fastest of

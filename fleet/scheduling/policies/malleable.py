@@ -12,11 +12,11 @@ import numpy as np
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_mean_epochs
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.water_filling import WaterLevel, pour_out, water_fill
 
@@ -26,7 +26,7 @@ _LOOKS = 12  # at the allocation, until the end that water-filling sees
 
 
 @dataclass(frozen=True)
-class Malleable(UsualPolicy):
+class Malleable(Policy):
     """Give each job one of the two counts of devices between which its share by water-filling lies.
 
     The shares are those with which all unfinished jobs end at the same time, and no plan ends earlier

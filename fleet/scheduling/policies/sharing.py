@@ -12,11 +12,11 @@ import numpy as np
 from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_count, check_mean_epochs
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.pacing import Market, PacedLane
 from fleet.scheduling.sharing.water_filling import pour_out, water_fill
@@ -28,7 +28,7 @@ _HORIZON = 0.3  # of the time that is left: for so long lanes stay as they are f
 
 
 @dataclass(frozen=True)
-class Sharing(UsualPolicy):
+class Sharing(Policy):
     """Keep at most `streams` lanes of jobs that read the same samples, each at its own pace.
 
     Water-filling says what a sample of each job is worth in devices (`Market`). Lanes are formed where the samples of

@@ -13,10 +13,10 @@ import numpy as np
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.waiting_line import WaitingLine
 from fleet.scheduling.variable_batch.allocation_table import best_counts
 from fleet.scheduling.variable_batch.scalability import MODES, BatchCurve, curve_of
@@ -34,7 +34,7 @@ class _Memo:
 
 
 @dataclass(frozen=True)
-class Throughput(UsualPolicy):
+class Throughput(Policy):
     """The devices and batch sizes with the greatest sum of throughput scaling factors, anew at each change.
 
     Running jobs go on with at least their least number of devices; waiting ones join in the order of their arrival as
@@ -82,6 +82,11 @@ class Throughput(UsualPolicy):
         for name, least in (("priority_base", 1.0), ("price", 0.0), ("stay", 0.0)):
             _check_number(name, getattr(self, name), least)
         Trigger(self.interval, self.events)
+
+    @property
+    def chooses_batches(self) -> bool:
+        """Unless they are fixed."""
+        return self.batch != "fixed"
 
     @property
     def trigger(self) -> Trigger:

@@ -10,8 +10,8 @@ from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.lending import Lending
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State
-from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.homes import curve_on
-from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Decision
 from fleet.session.search.ahead import Files
@@ -22,7 +22,7 @@ class DamagedCopies:
         files: of the run.
     """
 
-    def __init__(self, books: Bookkeeper, inheriting: Inheriting, name: Callable[[int], str], files: Files) -> None:
+    def __init__(self, books: Recorder, inheriting: Inheriting, name: Callable[[int], str], files: Files) -> None:
         self._books, self._inheriting, self._name, self._files = books, inheriting, name, files
         self._warnings: list[tuple[str, str]] = []  # a job, and what is told of it
 
@@ -44,7 +44,7 @@ class DamagedCopies:
 
     def _mend(self, decision: Decision) -> tuple[str, Standing | None]:
         name, copy = self._name(decision.trial), decision.copy
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if copy is None or job is None or job.status in ("done", "failed") or job.epoch >= decision.start:
             return name, None
         before = self._files.stands(name)
@@ -56,5 +56,5 @@ class DamagedCopies:
             return name, None
         self._warnings.append((name, f"{damage}; {theirs} are copied again"))
         found = self._files.stands(name)
-        self._books.note(self._books.ledger.stands_at, name, found)
+        self._books.note(self._books.state.stands_at, name, found)
         return name, found

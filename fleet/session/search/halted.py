@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import StopRequests
 from fleet.session.search.searching import Searching
 
 
@@ -18,7 +18,7 @@ class Halted:
         searching: the search; None: the run has none.
     """
 
-    wishes: StopWishes
+    wishes: StopRequests
     searching: Searching | None = None
 
     def jobs(self) -> Collection[str]:

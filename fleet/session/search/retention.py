@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search
 from fleet.session.search.ahead import Files
@@ -28,7 +28,7 @@ class Retention:
         keep: how many of a job's newest checkpoints stay; only with 0 any are dropped.
     """
 
-    def __init__(self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, keep: int) -> None:
+    def __init__(self, search: Search, books: Recorder, name: Callable[[int], str], files: Files, keep: int) -> None:
         self._search, self._books, self._name, self._files, self._keep = search, books, name, files, keep
 
     def look(self, stopped: Iterable[str], ahead: Callable[[int], bool]) -> None:
@@ -50,13 +50,13 @@ class Retention:
     def resumed(self, trial: int) -> None:
         """Let the books know that a trial goes on from its first step, if its checkpoints were not kept."""
         name = self._name(trial)
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if trial in self._files.dropped and job is not None and job.checkpoint is None:
-            self._books.note(self._books.ledger.stands_at, name, self._files.stands(name))
+            self._books.note(self._books.state.stands_at, name, self._files.stands(name))
 
     def _drop(self, trial: int) -> None:
         name = self._name(trial)
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if job is None or job.checkpoint is None or not job.is_paused or job.status != "pending":
             return
         self._files.dropped.add(trial)

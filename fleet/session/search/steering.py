@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.live_state import Recorder
 from fleet.journal import events
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchRequests
 from fleet.search.sampling.given import check_one_metric, check_values
 from fleet.session.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.session.search.recorded import Recorded, own_trial_change
@@ -33,8 +33,8 @@ class Steering:
         self,
         section: SearchSpec,
         recorded: Recorded,
-        books: Bookkeeper,
-        wishes: SearchWishes,
+        books: Recorder,
+        wishes: SearchRequests,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._section, self._search, self._journal, self._wishes = section, recorded.search, books.journal, wishes

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.checkpointed import standing
-from fleet.journal.added_jobs import AddedJobs
+from fleet.coordination.job_checkpoints import standing
+from fleet.coordination.live_state import Recorder
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Dropped
 from fleet.journal.journal import read_journal
-from fleet.journal.search_wishes import SearchWishes
+from fleet.journal.run_requests import AddedJobs, SearchRequests
 from fleet.session.search.ahead import Files
 from fleet.session.search.costs import costs_of
 from fleet.session.search.foretold import fresh_search
@@ -27,7 +26,7 @@ from fleet.workers.rank import Rank
 from trainers import latest_good
 
 
-def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
+def searching_of(rank: Rank, books: Recorder) -> Searching | None:
     """The search of a run, as its journal left it; None: the run has none.
 
     Raises:
@@ -38,7 +37,7 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
         return None
     jobs = TrialJobs(spec)
     found = recorded(spec, costs_of(rank.runtime, rank.sizes, jobs), read_journal(rank.directory.journal))
-    steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
+    steering = Steering(spec.search, found, books, SearchRequests(rank.directory.path))
     files = Files(
         rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job)),
         {event.trial for event in read_journal(rank.directory.journal) if isinstance(event, Dropped)},
@@ -46,7 +45,7 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     return Searching(spec, found, books, _values(rank, books), steering, files, jobs)
 
 
-def _values(rank: Rank, books: Bookkeeper) -> Values:
+def _values(rank: Rank, books: Recorder) -> Values:
     spec = rank.runtime.spec
     assert spec.search is not None
     metrics = spec.search.metrics

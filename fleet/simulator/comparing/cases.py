@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fleet.scheduling.policies import policy
+from fleet.scheduling.policies import defaults_of
 from fleet.simulator.comparing.settings import read_setting, read_settings
+from fleet.spec.policies import chosen_class, chosen_policy
+from preprocess.files.modules import importable
 
 _EXAMPLE = "alpha=0.7, or for one policy alone flotilla.alpha=0.7"
 
@@ -36,17 +39,19 @@ def cases_of(policies: Sequence[str], settings: Sequence[str], seeds: Sequence[i
     """Each policy with each seed.
 
     Args:
-        policies: `flotilla`, or `flotilla:alpha=0.7,delta=10%`.
+        policies: `flotilla`, or `flotilla:alpha=0.7,delta=10%`; `module:Name` likewise, in a module that can be
+            imported or lies in the current folder.
         settings: `alpha=0.7`, for all of them that have it, or `flotilla.alpha=0.7`.
 
     Raises:
         ValueError: a policy or parameter is not known, a value breaks its rule, or a case is there twice.
     """
     chosen = [_policy(text) for text in policies]
-    for text in settings:
-        _set(chosen, text)
-    for name, parameters in chosen:
-        _check(name, parameters)
+    with importable([Path.cwd()]):
+        for text in settings:
+            _set(chosen, text)
+        for name, parameters in chosen:
+            _check(name, parameters)
     cases = tuple(Case(name, parameters, seed) for name, parameters in chosen for seed in seeds)
     keys = [(case.label, case.seed) for case in cases]
     twice = [key for key in keys if keys.count(key) > 1]
@@ -57,7 +62,10 @@ def cases_of(policies: Sequence[str], settings: Sequence[str], seeds: Sequence[i
 
 def _policy(text: str) -> tuple[str, dict[str, Any]]:
     name, colon, rest = text.partition(":")
-    given = read_settings(rest, "fifo:backfill=true") if colon else {}
+    first, _, more = rest.partition(":")
+    if colon and "=" not in first:  # module:Name
+        name, rest = f"{name.strip()}:{first}", more
+    given = read_settings(rest, "fifo:backfill=true") if rest or colon and ":" not in name else {}
     return name.strip(), {key: _plain(value) for key, value in given.items()}
 
 
@@ -81,12 +89,12 @@ def _plain(value: Any) -> Any:
 
 
 def _parameters(name: str) -> list[str]:
-    return [field.name for field in fields(policy(name))]  # type: ignore[arg-type]
+    return list(defaults_of(chosen_class(name)))
 
 
 def _check(name: str, parameters: Mapping[str, Any]) -> None:
     """Values that no check of the policy's own would understand, and then those checks."""
-    defaults = {field.name: field.default for field in fields(policy(name))}  # type: ignore[arg-type]
+    defaults = defaults_of(chosen_class(name))
     for parameter, value in parameters.items():
         default = defaults.get(parameter)
         if isinstance(default, bool) != isinstance(value, bool) and isinstance(default, (bool, int, float)):
@@ -94,10 +102,7 @@ def _check(name: str, parameters: Mapping[str, Any]) -> None:
             raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be {kind}")
         if isinstance(default, (int, float)) and not isinstance(value, (int, float)):
             raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be a number")
-    try:
-        policy(name, **parameters)
-    except TypeError as error:
-        raise ValueError(f"policy {name}: {error}") from None
+    chosen_policy(name, **parameters)
 
 
 def _told(value: object) -> str:

@@ -19,15 +19,15 @@ from fleet.simulator.books import BadPlan
 from fleet.simulator.comparing.cases import Case
 from fleet.simulator.comparing.failures import DrawnFailures, read_failures
 from fleet.simulator.comparing.workload import Workload
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import Machine
-from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.machines.machine import Costs, Machine, MeasuredMachine
 from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
+from fleet.spec.policies import chosen_class
+from preprocess.files.modules import importable
 
 LOOK_AGAIN = 0.5
 """Seconds after which a wait for processes looks whether one of them died."""
@@ -73,9 +73,16 @@ class Comparison:
             ValueError: a file cannot be used, or the parts do not go together.
         """
         trace, rates = self.workload.load(seed)
+        with importable([Path.cwd()]):
+            for case in self.cases:
+                chosen_class(case.policy)
         _check_minimum(trace, self.cases)
         _check_service(trace, self.cases)
-        machine = machine_for(self.cluster, rates, self.costs, self.guaranteed)
+        machine: Machine = (
+            MeasuredMachine(self.cluster, None, self.costs, self.guaranteed)
+            if rates is None
+            else rates.machine(self.cluster, self.costs, self.guaranteed)
+        )
         if isinstance(self.failures, DrawnFailures):
             return trace, machine, self.failures.draw(self.cluster, trace, seed)
         return trace, machine, () if self.failures is None else read_failures(self.failures, self.cluster)

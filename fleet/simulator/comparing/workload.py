@@ -15,13 +15,9 @@ from fleet.journal.journal import read_journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.comparing.settings import number, read_settings
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.rates.batch_rates import BatchRates
-from fleet.simulator.rates.kind_rates import KindRates
-from fleet.simulator.rates.pollux_rates import PolluxRates
-from fleet.simulator.rates.rate_tables import RateTable, read_rates
-from fleet.simulator.rates.rates import Rates, RunRates, check_rates
-from fleet.simulator.rates.sia_rates import SiaRates
+from fleet.simulator.machines.kinds import KindRates
+from fleet.simulator.machines.machine import Costs, Rates, RunRates, check_rates
+from fleet.simulator.machines.rate_tables import BatchRates, RateTable, read_rates
 from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
 from fleet.simulator.traces.problem import advice_on
 from fleet.simulator.traces.run_journal import JOURNAL
@@ -107,9 +103,7 @@ class Workload:
             _check_models(trace, rates)
         return trace, rates
 
-    def _jobs(
-        self, rates: RateTable | KindRates | PolluxRates | SiaRates | None, seed: int
-    ) -> tuple[Trace, Rates | None]:
+    def _jobs(self, rates: Rates | None, seed: int) -> tuple[Trace, Rates | None]:
         if self.run is not None:
             trace = read_trace(self.run, "journal")
             return trace, RunRates(trace.curves)

@@ -1,16 +1,187 @@
-"""The machine that a simulation plays: what it makes of a trace's jobs, how fast it trains them, what a move costs."""
+"""The face of measured rates to a simulator, from any source."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.machines.arrivals import Costs, arrived
-from fleet.simulator.rates.rates import Rates
 from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
+from fleet.simulator.traces.trace import Trace
+
+
+class UnknownRate(ValueError):
+    """No rate was measured for the question; the text names the known ones."""
+
+
+class Rates(Protocol):
+    """Steps per second of a job, by the number of its devices."""
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """Steps/s of the job's whole batch on 1, 2, ..., `limit` devices; float64 of shape (limit,), read-only.
+
+        Raises:
+            UnknownRate: the job's model or batch size was not measured.
+        """
+        ...
+
+    def machine(self, cluster: Cluster, costs: Costs, guaranteed: int | None = None) -> Machine:
+        """The machine of this cluster on which jobs are as fast as these rates say.
+
+        On a cluster without kinds each job has the rates of its own kind.
+
+        Args:
+            guaranteed: priority from which a job is a guaranteed one; None: none is.
+
+        Raises:
+            ValueError: the rates do not know a kind of device that the cluster has, or have no guaranteed jobs.
+        """
+        ...
+
+
+class RunRates:
+    """The rate curves that a run measured, by job: `Trace.curves` of its journal.
+
+    Args:
+        curves: by job; further ones may come.
+    """
+
+    def __init__(self, curves: Mapping[str, RateCurve]) -> None:
+        self._curves = curves
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """As `Rates.of`."""
+        curve = self._curves.get(job.name)
+        if curve is None or job.batch_size is None:
+            raise UnknownRate(f"the run measured no rates of job {job.name!r}; {advice_on(job.name, self._curves)}")
+        rates: Floats = curve.rates(limit) / job.batch_size
+        rates.flags.writeable = False
+        return rates
+
+    def machine(self, cluster: Cluster, costs: Costs, guaranteed: int | None = None) -> MeasuredMachine:
+        """As `Rates.machine`."""
+        return MeasuredMachine(cluster, self, costs, guaranteed)
+
+
+def check_rates(trace: Trace, rates: Rates) -> None:
+    """Check that there are rates for every job of a trace.
+
+    Raises:
+        TraceError: with every job that has none, each model and batch size told of once.
+    """
+    seen: dict[tuple[str, float], int] = {}
+    jobs = trace.jobs
+    for i, key in enumerate(zip(jobs.model, np.nan_to_num(jobs.batch_size).tolist())):
+        seen.setdefault(key, i)
+    problems = [problem for i in seen.values() if (problem := _problem(trace, jobs[i], rates))]
+    if problems:
+        raise TraceError(problems)
+
+
+def unknown(what: str, value: object, known: Iterable[object]) -> UnknownRate:
+    """The error that says what is known instead."""
+    names = list(known)
+    if isinstance(value, (int, float)) and names:
+        close = min((float(str(name)) for name in names), key=lambda number: abs(number - value))
+        return UnknownRate(f"{what} {value} was not measured; nearest: {close:g}; known: {', '.join(map(str, names))}")
+    return UnknownRate(f"{what} {value!r} was not measured; {advice_on(str(value), names)}")
+
+
+def _problem(trace: Trace, job: TraceJob, rates: Rates) -> TraceProblem | None:
+    try:
+        rates.of(job, 1)
+    except UnknownRate as error:
+        mend = "name another table of rates, or leave the job out"
+        value = f"{job.model} {job.batch_size or ''}".strip()
+        return TraceProblem(trace.file, f"job {job.name}: {error}", mend, job.line, "model", value)
+    return None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that a job does not train.
+
+    Args:
+        start: when it gets devices for the first time.
+        restart: when it gets other devices, or some after it had none.
+        promised: what policies are told that either takes at least, as a run does until it has measured more.
+
+    Raises:
+        ValueError: a number that is negative or not finite.
+    """
+
+    start: float = 0.0
+    restart: float = 0.0
+    promised: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start", "restart", "promised"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {value} s; it must be 0 or more, and finite")
+
+    @property
+    def most(self) -> float:
+        """What any getting of devices costs at most, as far as policies know."""
+        return max(self.start, self.restart, self.promised)
+
+    def delay(self, job: JobState) -> float:
+        """Seconds from getting devices now to the job's first step on them."""
+        return self.restart if job.attained else self.start
+
+
+def arrived(
+    job: TraceJob,
+    curve: RateCurve,
+    limit: int,
+    samples: float,
+    costs: Costs,
+    guaranteed: int | None = None,
+    **known: Any,
+) -> JobState:
+    """The job at its arrival on a machine.
+
+    Args:
+        job: as the trace tells of it.
+        curve: its samples/s by devices there.
+        limit: most devices that it can use there.
+        samples: to train.
+        costs: costs of moves, which promises must count.
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
+        known: fields of `JobState` that this machine knows better than the trace.
+    """
+    fields: dict[str, Any] = {
+        "stream": job.stream,
+        "data": job.stream.rpartition("/")[0] or job.stream,
+        "mixed_kinds": job.mixed,
+        "soft": job.soft,
+        "arrival": job.arrival,
+        "deadline": math.inf if job.deadline is None else job.deadline,
+        "gang": job.devices,
+        "minimum_devices": job.minimum_devices or 1,
+        "priority": job.priority,
+        "guaranteed": guaranteed is not None and job.priority >= guaranteed,
+        "kind": job.kind,
+        "tenant": job.tenant,
+        "service_level": job.service_level,
+        "batch": job.batch_size,
+        "remaining": samples,
+        "further": job.further,
+        "epoch": samples / job.epochs if job.epochs else 0.0,
+        "since": job.arrival,
+        "ready": job.arrival,
+        "restart": costs.most,
+    }
+    return JobState(job.name, curve, limit, **{**fields, **known})
+
 
 DEFAULT_SAMPLES = 1.0
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.search import Search
 from fleet.simulator.books import BadPlan, SimulatedBooks
@@ -19,10 +18,8 @@ from fleet.simulator.comparing.cases import Case
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.comparing.comparison import SimulationFailed
 from fleet.simulator.comparing.workload import cluster_of_run
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.premises import Premises
-from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.searching.recorded_search import RecordedSearch
 from fleet.simulator.searching.replay import AskedSearch, as_recorded, replayed
 from fleet.simulator.searching.rules import label_of
@@ -30,7 +27,9 @@ from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
+from fleet.spec.policies import chosen_policy
 from fleet.spec.search import Stopping
+from preprocess.files.modules import importable
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,8 @@ def play(record: RecordedSearch, case: SearchCase, costs: Costs) -> Replayed:
     jobs = SearchedJobs(record, search, case.cluster.size)
     trace = Trace(JobColumns.from_jobs(()), growing=jobs)
     machine = MeasuredMachine(case.cluster, RunRates(jobs.curves), costs)
-    chosen = LeastLaxity(policy(case.policy.policy, **case.policy.parameters))
+    with importable([Path.cwd()]):
+        chosen = LeastLaxity(chosen_policy(case.policy.policy, **case.policy.parameters))
     try:
         books = Simulation(trace, machine, chosen, premises=Premises(case.policy.seed)).play()
     except BadPlan as error:

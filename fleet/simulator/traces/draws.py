@@ -18,7 +18,7 @@ _WORD = 2**64
 
 
 class MeasuredRates(Protocol):
-    """The part of a table of rates that draws need: `fleet.simulator.rates.rate_tables.RateTable`."""
+    """The part of a table of rates that draws need: `fleet.simulator.machines.rate_tables.RateTable`."""
 
     @property
     def models(self) -> tuple[str, ...]: ...

@@ -16,7 +16,7 @@ def read_pollux(table: TraceTable) -> Trace:
     """Read columns named as COLUMNS; `batch_size` is the whole job's.
 
     The amount of work is not in the file: a job ends when its application's last epoch does
-    (`fleet.simulator.rates.pollux_rates.PolluxRates.work`).
+    (`benchmarks.papers.pollux_machine.PolluxRates.work`).
 
     Raises:
         TraceError: with every cell that is wrong.

@@ -174,6 +174,10 @@ class _Run(events.Observer):
         if event.job in self.jobs:
             self.jobs[event.job].measured = dict(event.measured)
 
+    def on_guesses(self, event: events.Guesses) -> None:
+        for name in event.rates.keys() & self.jobs.keys():
+            self.jobs[name].measured = {1: event.rates[name]}
+
     def on_batch(self, event: events.Batch) -> None:
         if event.job in self.jobs:
             self.jobs[event.job].batch = event.batch // self.jobs[event.job].workers

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fleet.workers import feed as feed_module
 from fleet.workers.feed import EpochEnd, HeldOutBatch, ReadAhead, Reading, StepBatches
-from preprocess import HELD_OUT
+from preprocess.samples.order import HELD_OUT
 from tests.fleet import test_own_feed
 from tests.fleet.test_feed import feeds
 

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 import trainers
-from preprocess import DecodeError, SourceError, open_source
+from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
-from preprocess.sources.hdf5_layout import index_digest
-from preprocess.sources.tar_fields import TarFields
-from preprocess.sources.tar_index import shard_index
+from preprocess.samples.errors import DecodeError
+from preprocess.sources.hdf5 import index_digest
+from preprocess.sources.tar_shards import TarFields, shard_index
 from tests.faults.fuzz.targets import Target
 from tests.preprocess.support.image_files import encoded, make_shard, smooth
 from tests.trainers.support.seals import apart, sealed, sealed_without_index

@@ -12,16 +12,14 @@ from typing import Any
 
 from rich.console import Console
 
-from fleet.coordination.bookkeeper import recall
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, recall, run_summary
 from fleet.coordination.protocol import MESSAGES
-from fleet.coordination.run_summary import run_summary
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import RunDirectory
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.journal import Journal, read_journal
+from fleet.journal.run_requests import AddedJobs
+from fleet.journal.whole_files import EnsembleFile
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
 from fleet.report.page import render
@@ -105,7 +103,7 @@ def _resume(content: bytes, folder: Path) -> Any:
     path = _put(content, folder)
     names = {str(getattr(event, "job", None)) for event in read_journal(path)}
     jobs = [JobState(name, UNRATED, 2, batch=10, remaining=300, epoch=100) for name in sorted(names)]
-    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", None) for job in jobs], seed=0)
+    ledger = LiveState(Cluster((2,)), [JobRecord.of(job, "data/0", None) for job in jobs], seed=0)
     recall(ledger, read_journal(path))
     journal = Journal(path)
     book = SkippedBook(journal, {"digits": 9}, read_journal(path))

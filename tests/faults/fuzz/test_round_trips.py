@@ -24,11 +24,10 @@ from hypothesis import strategies as st
 import fleet
 import preprocess
 import trainers
-from fleet.journal.ensemble_file import EnsembleFile
 from fleet.journal.events import KINDS, Event, Stopping, _form, parse
 from fleet.journal.journal import Journal, JournalError, as_json, read_journal
-from fleet.journal.profile import ProfileError, RateProfile
-from preprocess.sharing.message_codec import MessageCodec, MessageError
+from fleet.journal.whole_files import EnsembleFile, ProfileError, RateProfile
+from preprocess.sharing.messages import MessageCodec, MessageError
 from tests.docs.support.journals import in_code
 from tests.faults.fuzz.odd_values import NUMBERS, TEXTS, TREES, of_type, plain, same
 from tests.trainers.support.made_checkpoints import checkpoint

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from fleet.journal.profile import ProfileError, RateProfile
-from fleet.machine.submit.site import SiteError, read_site
-from fleet.simulator.rates.rate_tables import read_rate_table
+from fleet.cluster.batch_script import SiteError, read_site
+from fleet.journal.whole_files import ProfileError, RateProfile
+from fleet.simulator.machines.rate_tables import read_rate_table
 from fleet.simulator.traces import TraceError, read_trace
 from fleet.spec import SpecError, load, load_jobs, loads, spec_hash
 from tests.faults.fuzz.targets import Target

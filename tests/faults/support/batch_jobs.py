@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from fleet.machine.submit import BatchScript, NodeShape, Site, WallTime, script_text
+from fleet.cluster.batch_script import BatchScript, NodeShape, Site, WallTime, script_text
 from tests.submit.support.programs import lay_out
 
 JOB_IDS = {"slurm": "SLURM_JOB_ID", "lsf": "LSB_JOBID", "pbs": "PBS_JOBID", "flux": "FLUX_JOB_ID"}

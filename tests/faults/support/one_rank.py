@@ -30,8 +30,8 @@ from fleet.workers.rank import GuardedThread, Rank, Ties
 from fleet.workers.runtime import Runtime
 from fleet.workers.trainer_rank import TrainerRank
 from fleet.workers.watchdog import Board
-from preprocess import Ring
 from preprocess.making import dataset
+from preprocess.ring.ring import Ring
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from fleet.commands.one_job.places import told_by_all
 from fleet.machine.cluster_map import _settled_cores
-from fleet.machine.near_cores import settle_cores
+from fleet.machine.devices import settle_cores
 from trainers import Group
 
 

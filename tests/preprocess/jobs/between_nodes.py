@@ -23,22 +23,15 @@ import numpy as np
 from mpi4py import MPI
 
 from benchmarks.closing import close_all
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SlotReceiver,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-)
-from preprocess.samples.owners import LanePortions
-from preprocess.samples.ragged import places_in
+from preprocess import Dataset, DatasetSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import Ring
+from preprocess.samples.layout import places_in
+from preprocess.samples.stream import LanePortions, LaneSchedule, LaneSpec, StreamKey
+from preprocess.store.sample_store import StoreBudget
 
 SLOT = 4
 LANES = 2
@@ -60,15 +53,15 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
     for _ in range(rounds):
         lane = int(rng.integers(LANES))
         generations[lane] += int(rng.integers(1, 3))
-        itinerary = Itinerary(
+        schedule = LaneSchedule(
             dataset.length, int(rng.integers(5)), dataset.held_out, int(rng.integers(3)), int(rng.integers(103))
         )
         everyone = [(node, reader) for node, size in enumerate(node_sizes) for reader in range(size)]
         chosen = [who for who in everyone if rng.random() < 0.7] or everyone
         readers = {node: tuple(r for n, r in chosen if n == node) for node in sorted({n for n, _ in chosen})}
-        stream = StreamKey(dataset.name, int(rng.integers(3)), itinerary.first_epoch)
+        stream = StreamKey(dataset.name, int(rng.integers(3)), schedule.first_epoch)
         working = tuple(rng.permutation(makers)[: int(rng.integers(1, makers + 1))].tolist())
-        spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers, working)
+        spec = LaneSpec(lane, generations[lane], stream, schedule, dataset.layout, readers, 4 * SLOT * makers, working)
         made = {maker: int(rng.integers(0, 12)) for maker in working}
         if rng.random() < 0.5:
             spec = replace(spec, divided=True)
@@ -99,7 +92,7 @@ def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, 
     (inputs, targets), seed = dataset.layout.empty(count), spec.stream.seed
     taken: list[int] = []
     place = places_in(inputs)
-    for span in spec.itinerary.spans(0, count):
+    for span in spec.schedule.spans(0, count):
         for sample in dataset.samples_of(span, seed).tolist():
             row = len(taken)
             taken.append(dataset.make(span.kind, seed, span.epoch, sample, place(row), targets[row : row + 1]))

@@ -17,21 +17,12 @@ import numpy as np
 from mpi4py import MPI
 
 from benchmarks.closing import close_all
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    NodeMap,
-    Preprocessor,
-    Ring,
-    SlotReceiver,
-    SourceSpec,
-    StreamKey,
-    Traffic,
-    lane_bytes,
-)
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.broadcast import NodeMap, SlotReceiver, Traffic
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
 SLOT, RING_SLOTS, SLOTS = 4, 4, 60
 SAMPLES = SLOT * SLOTS
@@ -64,10 +55,10 @@ class Rank:
         size = lane_bytes(self.dataset.layout, RING_SLOTS * SLOT, SLOT, 1)
         self.ring = Ring.create(self.world.Split(self.node, 0), 1, size, SLOT, 1)  # type: ignore[arg-type]
         slots = self.world.Dup()
-        itinerary = Itinerary(SAMPLES, last_epoch=0)
+        schedule = LaneSchedule(SAMPLES, last_epoch=0)
         key = StreamKey("rows", 1, 0)
         named = {node: (0,) for node, reads in enumerate(readers) if reads}
-        self.spec = LaneSpec(0, 1, key, itinerary, self.dataset.layout, named, RING_SLOTS * SLOT)
+        self.spec = LaneSpec(0, 1, key, schedule, self.dataset.layout, named, RING_SLOTS * SLOT)
         self.receiver = SlotReceiver(self.ring, self.node, nodes, slots, PATIENCE)
         self.preprocessor = Preprocessor(self.ring, 0, {"rows": self.dataset}, nodes, slots, PATIENCE)
         self.closing = False
@@ -96,7 +87,7 @@ class Rank:
 
     def expected(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
         inputs, targets = self.dataset.layout.empty(slots * SLOT)
-        for _ in self.dataset.fill(self.spec.itinerary, 1, 0, inputs, targets):
+        for _ in self.dataset.fill(self.spec.schedule, 1, 0, inputs, targets):
             pass
         return inputs, targets
 

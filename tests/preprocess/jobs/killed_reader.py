@@ -11,7 +11,9 @@ import signal
 import numpy as np
 from mpi4py import MPI
 
-from preprocess import Ring, SampleLayout, lane_bytes
+from preprocess import SampleLayout
+from preprocess.ring.lane_memory import lane_bytes
+from preprocess.ring.ring import Ring
 
 LAYOUT = SampleLayout((6,), "int32")
 SLOT, SLOTS = 4, 60

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
-from preprocess import Ring, SharedMemoryError, bytes_needed, shared_memory_available
+from preprocess.ring.lane_memory import bytes_needed
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import shared_memory_available
+from preprocess.samples.errors import SharedMemoryError
 
 world = MPI.COMM_WORLD
 lane_size = 200 << 20

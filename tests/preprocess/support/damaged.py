@@ -10,7 +10,9 @@ from types import ModuleType
 
 import numpy as np
 
-from preprocess import HELD_OUT, TRAIN, Dataset, DatasetSpec, SkippedSample, SourceSpec
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.samples.errors import SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 TRAINING, HELD_BACK = 40, 12
 

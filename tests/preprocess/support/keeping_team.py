@@ -7,23 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from preprocess import (
-    Dataset,
-    DatasetSpec,
-    FinishedSamples,
-    Itinerary,
-    LaneReader,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SampleStore,
-    SourceSpec,
-    StoreBudget,
-    StreamKey,
-    lane_bytes,
-    open_stores,
-)
+from preprocess import Dataset, DatasetSpec, SourceSpec
+from preprocess.making.costs import open_stores
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.lane_memory import RingShape, lane_bytes
+from preprocess.ring.ring import LaneReader, Ring
+from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
+from preprocess.store.finished_samples import FinishedSamples
+from preprocess.store.sample_store import SampleStore, StoreBudget
 
 SLOT, WRITERS, LANES = 8, 3, 4
 RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
@@ -63,16 +54,16 @@ class Team:
         self,
         lane: int,
         seed: int,
-        itinerary: Itinerary,
+        schedule: LaneSchedule,
         makers: tuple[int, ...] = (),
         divided: bool = True,
         awaited_from: int | None = None,
     ) -> LaneReader:
         """Open a lane that this process reads as reader `lane`."""
         self.generation += 1
-        key = StreamKey("pictures", seed, itinerary.first_epoch)
+        key = StreamKey("pictures", seed, schedule.first_epoch)
         spec = LaneSpec(
-            lane, self.generation, key, itinerary, self.dataset.layout, {0: (lane,)}, None, makers, divided,
+            lane, self.generation, key, schedule, self.dataset.layout, {0: (lane,)}, None, makers, divided,
             awaited_from=awaited_from,
         )  # fmt: skip
         self.ring.lanes[lane].open(
@@ -108,29 +99,29 @@ class Visits:
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        self._open: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+        self._open: dict[int, tuple[LaneReader, LaneSchedule, int, int]] = {}
 
     def __contains__(self, lane: int) -> bool:
         return lane in self._open
 
-    def begin(self, lane: int, seed: int, itinerary: Itinerary, *more: Any) -> None:
+    def begin(self, lane: int, seed: int, schedule: LaneSchedule, *more: Any) -> None:
         """Open a lane, as `Team.open` does."""
-        self._open[lane] = self._team.open(lane, seed, itinerary, *more), itinerary, seed, 0
+        self._open[lane] = self._team.open(lane, seed, schedule, *more), schedule, seed, 0
 
     def read_on(self, lane: int, count: int) -> None:
         """Read on in a lane."""
-        reader, itinerary, seed, place = self._open[lane]
-        assert_same(self._team.read(reader, count), expected(self._team.dataset, itinerary, seed, place, count))
-        self._open[lane] = reader, itinerary, seed, place + count
+        reader, schedule, seed, place = self._open[lane]
+        assert_same(self._team.read(reader, count), expected(self._team.dataset, schedule, seed, place, count))
+        self._open[lane] = reader, schedule, seed, place + count
 
     def end(self, lane: int) -> None:
         """Close a lane."""
         self._team.close(lane, self._open.pop(lane)[0])
 
 
-def expected(dataset: Dataset, itinerary: Itinerary, seed: int, start: int, count: int) -> tuple[Any, Any]:
+def expected(dataset: Dataset, schedule: LaneSchedule, seed: int, start: int, count: int) -> tuple[Any, Any]:
     inputs, targets = dataset.layout.empty(count)
-    for _ in dataset.fill(itinerary, seed, start, inputs, targets):
+    for _ in dataset.fill(schedule, seed, start, inputs, targets):
         pass
     return inputs, targets
 
@@ -140,5 +131,5 @@ def assert_same(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, 
         assert np.array_equal(one, other)
 
 
-def whole(dataset: Dataset, **more: Any) -> Itinerary:
-    return Itinerary(dataset.length, 5, dataset.held_out, **more)
+def whole(dataset: Dataset, **more: Any) -> LaneSchedule:
+    return LaneSchedule(dataset.length, 5, dataset.held_out, **more)

@@ -74,7 +74,7 @@ def outcome(decoding: Any, content: bytes, seed: int) -> str:
 def main(libraries: str, first: str, count: str, progress: str) -> None:
     """Decode the damaged pictures of these seeds, noting in a file which one is next."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    decoding: Any = import_module("preprocess.samples.decode")
+    decoding: Any = import_module("preprocess.transforms.decode")
     names = libraries.split(",")
     decoding._library = lambda wanted: import_module(wanted) if wanted in names else None
     pictures, counts = jpegs(), Counter[str]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from preprocess.samples.ragged import RaggedSize
+from preprocess.samples.layout import RaggedSize
 
 _MOST = 3000
 

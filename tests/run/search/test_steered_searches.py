@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 
 import fleet
-from fleet.journal.search_wishes import SearchWishes
+from fleet.journal.run_requests import SearchRequests
 from fleet.session.search.recorded import recorded
 from fleet.spec import load
 from tests.journals import as_events
@@ -39,7 +39,7 @@ def test_hours_end_a_search_and_more_of_them_go_on_with_it(searching: Ensemble, 
     words = searching.plain("hours", "--set", f"{budget}{so_far}")
     with started(words, searching.folder, GATE=str(gate), GATE_AFTER="5") as it:
         it.wait_for(lambda: len(folder.events("result")) >= 3, "three results")
-        SearchWishes(folder.path).change({"hours": 1e-6})
+        SearchRequests(folder.path).change({"hours": 1e-6})
         it.wait_for(lambda: "wish" in bounds(folder, "by"), "the run to take the wish in")
         gate.touch()
         stopped = it.finish()

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from preprocess import BlockOrder
+from preprocess.samples.order import BlockOrder
 from trainers.zoo import MLP
 
 INPUTS, WIDTH, CLASSES, BATCH = 5, 8, 2, 4

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.machine.launch.small_messages import copy_small_messages
+from fleet.machine.launch.launched import copy_small_messages
 
 TAG, LOOKS = 7, 1000
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.machines.machine import Costs, MeasuredMachine
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 COUNTS = (1, 2, 4, 8, 16)

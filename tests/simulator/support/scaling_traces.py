@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 RATES = RateTable(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Policy
 from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 clusters = st.builds(lambda nodes, each: Cluster((each,) * nodes), st.integers(1, 4), st.sampled_from([1, 2, 4]))
@@ -36,19 +36,13 @@ def traces(draw: st.DrawFn, most: int = 10, devices: int = 4, tightness: tuple[f
     return Trace.of(JobColumns.from_jobs(jobs))
 
 
-class Watched:
+class Watched(WrappedPolicy):
     """A policy whose plans are checked, and kept; `forgetful`: it never sees its memo again."""
 
-    shares_streams = False
-
     def __init__(self, policy: Policy, forgetful: bool = False) -> None:
-        self._policy, self._forgetful = policy, forgetful
-        self.name = policy.name
+        super().__init__(policy)
+        self._forgetful = forgetful
         self.plans: list[Plan] = []
-
-    @property
-    def trigger(self) -> Trigger:
-        return self._policy.trigger
 
     def plan(self, state: State) -> Plan:
         plan = self._policy.plan(replace(state, memo=None, changed=()) if self._forgetful else state)

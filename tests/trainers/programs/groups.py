@@ -117,6 +117,24 @@ def silent() -> str:
     return "formed"
 
 
+def hearing_members_alone() -> str:
+    """Rank 2, no member, has left a message with the tag of the group's aborts; then member 0 gives up."""
+    if WORLD.rank == 2:
+        WORLD.Send(np.ones(8, dtype=np.uint8), 3, 61)
+    WORLD.Barrier()
+    if WORLD.rank not in (1, 3):
+        return ""
+    group = Group.form(WORLD, [1, 3], 60, timeout=60)
+    if group.is_master:
+        group.abort("out of memory")
+        return "aborted"
+    try:
+        group.agree()
+    except PeerFailed as error:
+        return f"PeerFailed {error.rank}: {error.text}"
+    return "went on"
+
+
 def main(folder: Path) -> None:
     seen: dict[str, Any] = {}
     with Group.form(WORLD, ORDER, 10, timeout=60) as group:
@@ -132,6 +150,7 @@ def main(folder: Path) -> None:
         seen["landing"] = landing_late()
     else:
         WORLD.Barrier()
+    seen["leftover"] = hearing_members_alone()
     seen["silent"] = silent()
     with Group.form(WORLD, [3, 1, 0, 2], 50, timeout=60) as group:
         seen["afterwards"] = group.agree(WORLD.rank)

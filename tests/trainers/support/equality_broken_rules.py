@@ -31,12 +31,9 @@ def add_in_rank_order(self: OwnSum, vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0]
 
 
-@contextmanager
-def share_random_state(self: VirtualWorker) -> Iterator[None]:
-    self.fill()
-    yield
-    for own, buffer in zip(self.buffers, self._places.now()):
-        own.copy_(buffer)
+def share_random_state(self: VirtualWorker) -> None:
+    if self.buffers and not self.is_at_home:
+        self.fill()
 
 
 def last_workers_buffers(self: Any) -> list[Tensor]:
@@ -47,7 +44,7 @@ BROKEN_RULES: dict[str, tuple[str, Any]] = {
     "sum in rank order": ("trainers.reduce.own_sum.OwnSum.sum", add_in_rank_order),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild),
     "division for multiplication": ("trainers.reduce.gradients.scale", divide),
-    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.active", share_random_state),
+    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.__enter__", share_random_state),
     "no base seed of the loader": ("trainers.step.virtual_worker.VirtualWorker.open_loader", lambda self: None),
     "buffers of another worker": ("trainers.job.trainer.Trainer._first_workers_buffers", last_workers_buffers),
     "batches in one part": ("trainers.task.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),

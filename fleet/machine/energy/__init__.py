@@ -1,1 +1,0 @@
-"""Counters of energy: which a host has, and what they say."""

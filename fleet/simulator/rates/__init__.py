@@ -1,1 +1,0 @@
-"""Measured rates as simulations read them."""
