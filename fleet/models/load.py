@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fleet.journal.directory import no_run
 from fleet.journal.events import Decided, Event
 from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import OwnTrial, SearchWishes
+from fleet.journal.run_requests import OwnTrial, SearchRequests
 from fleet.models.errors import HarvestError, RunError
 from fleet.models.members import Member, Members, read_members
 from fleet.models.network import TrainedNetwork, read_network
@@ -244,7 +244,7 @@ def read_results(directory: Path) -> Results:
     for epoch in sorted(history.epochs, key=lambda each: each.epoch):
         histories[epoch.job].append(epoch.metrics)
     rows = [*_rows(history, histories, told)]
-    rows += [_own_row(trial, metric) for trial in SearchWishes(directory).trials()]
+    rows += [_own_row(trial, metric) for trial in SearchRequests(directory).trials()]
     return Results(_even(rows), histories, comparing)
 
 

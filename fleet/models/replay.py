@@ -26,7 +26,7 @@ from fleet.spec.subsets import part_of
 from fleet.spec.trials import has_folds
 from fleet.workers.agreement import BadInput
 from fleet.workers.datasets import dataset_specs
-from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
+from preprocess import Dataset, Part
 from preprocess.files.modules import at_home, standing_in
 from preprocess.samples.layout import Array, places_in
 from preprocess.samples.order import HELD_OUT, TRAIN, EpochOrders, Mask, mask_of

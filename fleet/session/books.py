@@ -9,12 +9,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleet.coordination.bookkeeper import Bookkeeper, recall
-from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.coordinator import MOST_LOSSES, costs_too_many
-from fleet.coordination.errors import TornDataError
+from fleet.coordination.failures import TornDataError
+from fleet.coordination.job_checkpoints import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.coordination.protocol import SampleSkipped, SampleTorn, SetBatch, SkipSamples
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
@@ -26,7 +25,7 @@ from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.service_level import ServiceLevel
-from fleet.scheduling.policies import Policy, chooses_batches
+from fleet.scheduling.policies import Policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.search.columns import TrialColumns
 from fleet.session.broadcast import Broadcast
@@ -55,7 +54,7 @@ class Books:
         longer: jobs that train longer from now on, and until which epoch.
     """
 
-    keeper: Bookkeeper
+    keeper: Recorder
     skipped: SkippedBook
     batches: Batches
     clock: WallClock
@@ -63,9 +62,9 @@ class Books:
     longer: Mapping[str, int]
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LiveState:
         """The account of jobs, devices and rounds."""
-        return self.keeper.ledger
+        return self.keeper.state
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def output_to(directory: RunDirectory, jobs: int, search: SearchSpec | None = No
 
 def open_books(rank: Rank, broadcast: Broadcast, output: Output, policy: Policy) -> Books:
     """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
-    batches = Batches(rank, broadcast.to_trainers, chooses_batches(policy))
+    batches = Batches(rank, broadcast.to_trainers, policy.chooses_batches)
     clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
@@ -102,7 +101,7 @@ def open_books(rank: Rank, broadcast: Broadcast, output: Output, policy: Policy)
     found = {
         name: stands(rank, name) for name, job in ledger.jobs.items() if job.waits or (job.is_paused and name in cut)
     }
-    keeper = Bookkeeper(ledger, output.journal)
+    keeper = Recorder(ledger, output.journal)
     for name, place in found.items():
         keeper.note(ledger.stands_at, name, place)
     batches.restore(ledger)
@@ -130,11 +129,11 @@ def stands(rank: Rank, job: str) -> Standing:
     return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_by(job))
 
 
-def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
+def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> LiveState:
     spec = rank.runtime.spec
     jobs = [record_of(job, rank.runtime, rank.cluster, batches, clock) for job in spec.jobs]
     cluster, lending = devices_to_plan(rank.cluster), lending_of(rank.runtime, rank.cluster)
-    return Ledger(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
+    return LiveState(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
 
 
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:
@@ -300,7 +299,7 @@ class Batches:
             return None
         return BatchRange(job.batches[0], min(job.batches[1], samples), job.virtual_workers)
 
-    def restore(self, ledger: Ledger) -> None:
+    def restore(self, ledger: LiveState) -> None:
         """What an earlier session chose stays."""
         for record in ledger.jobs.values():
             self.tell_of(record)
@@ -330,9 +329,9 @@ class Batches:
         return [job for job in jobs if job.batches is not None and not self.open]
 
 
-def write_deaths(directory: RunDirectory, keeper: Bookkeeper) -> None:
+def write_deaths(directory: RunDirectory, keeper: Recorder) -> None:
     """Jobs whose code ended a process have failed; those that may have are tried some more times."""
-    ledger = keeper.ledger
+    ledger = keeper.state
     for death in take_deaths(directory.at_work):
         job = ledger.jobs.get(death.job)
         if job is None or not job.waits:

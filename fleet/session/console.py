@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fleet.machine.binding import ranges
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.launch.launched import TERMINAL
-from fleet.machine.number_ranges import ranges
 from fleet.report.terminal import plain_table
 
 

@@ -16,14 +16,12 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from fleet.journal.ensemble_file import EnsembleFile
+from fleet.journal.directory import no_run
 from fleet.journal.journal import read_journal
 from fleet.journal.lock import NAME, LockWatch
-from fleet.journal.near_runs import no_run
-from fleet.journal.search_wishes import BOUNDS, OwnTrial, SearchWishes
-from fleet.journal.stop_wishes import StopWishes
-from fleet.journal.strict_json import strict_json
-from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from fleet.journal.run_requests import BOUNDS, OwnTrial, SearchRequests, StopRequests
+from fleet.journal.whole_files import EnsembleFile, strict_json
+from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.models.errors import HarvestError, RunError, RunLost
 from fleet.models.load import Results, read_results
 from fleet.models.recorded_spec import check_trusted
@@ -248,7 +246,7 @@ class Run:
         """Ask it to end at its next step, with all checkpoints written; whether it has, within the time, seconds."""
         holder = LockWatch(self.directory / NAME).holder()
         if holder is not None:
-            StopWishes(self.directory).stop_run(holder)
+            StopRequests(self.directory).stop_run(holder)
         return self.wait(timeout)
 
     def results(self) -> Results:
@@ -285,7 +283,7 @@ class Run:
         wrong = [text for name, value in bounds.items() if (text := _misfit(name, value))]
         if wrong or not bounds:
             raise RunError("; ".join(wrong) or f"name one of {', '.join(BOUNDS)}, such as trials=100")
-        return SearchWishes(self.directory).change(bounds)
+        return SearchRequests(self.directory).change(bounds)
 
     def ask(self, values: Mapping[str, Any] | None = None, trust: bool = False) -> Suggestion:
         """Begin a trial that you train yourself, beside the run's: with values that the search's sampler suggests, by
@@ -384,7 +382,7 @@ class Suggesting:
 
     def ask(self, values: Mapping[str, Any] | None, trust: bool) -> Suggestion:
         """Begin a trial; see `Run.ask`."""
-        wishes = SearchWishes(self.directory)
+        wishes = SearchRequests(self.directory)
         try:
             check_one_metric(self.section.metrics)
         except ValueError as error:
@@ -406,7 +404,7 @@ class Suggesting:
 
     def tell(self, number: int, value: float | None, failed: bool) -> None:
         """Say what a trial came to; see `Run.tell`."""
-        wishes = SearchWishes(self.directory)
+        wishes = SearchRequests(self.directory)
         known = {trial.number: trial for trial in wishes.trials()}
         if number not in known:
             there = ", ".join(map(str, known)) or "none"

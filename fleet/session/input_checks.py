@@ -32,7 +32,7 @@ from fleet.workers.agreement import BadInput
 from fleet.workers.feed import collated
 from fleet.workers.runtime import KnownSizes, Runtime
 from preprocess import HELD_OUT, TRAIN, Dataset, SampleLayout
-from preprocess.samples.ragged import places_in
+from preprocess.samples.layout import places_in
 from trainers.device.device_room import share_of
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.process_settings import settings_kept

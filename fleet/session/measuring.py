@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.errors import CannotGoOnError, SilentGroupError
+from fleet.coordination.failures import CannotGoOnError, SilentGroupError
 from fleet.coordination.job_record import JobRecord
+from fleet.coordination.live_state import Recorder
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
@@ -30,7 +30,7 @@ from fleet.coordination.protocol import (
     StopRequested,
 )
 from fleet.journal import events
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.scheduling.model.rates import RateCurve
@@ -57,7 +57,7 @@ class Rating:
     """
 
     profiler: Profiler | None
-    books: Bookkeeper
+    books: Recorder
     known: Mapping[str, Rates]
     begun: Mapping[str, Rates] = field(default_factory=dict)
     guess: Callable[[str], Mapping[str, RateCurve]] | None = None
@@ -71,7 +71,7 @@ class Rating:
         """Tell the books each job's rate curves; a job whose code fails while it is measured gets none, and is in
         `failures`.
         """
-        jobs = [job.name for job in self.books.ledger.unfinished]
+        jobs = [job.name for job in self.books.state.unfinished]
         self.measured = {kind: {job: dict(rates.get(job, {})) for job in jobs} for kind, rates in self.known.items()}
         for kind, rates in self.measured.items():
             begun = self.begun.get(kind, {})
@@ -88,7 +88,7 @@ class Rating:
             curves = self._curves(job)
             if curves:
                 measured = any(job in names for names in unknown.values())
-                self.books.record_rates(job, self.books.ledger.completed(curves), "profile" if measured else "file")
+                self.books.record_rates(job, self.books.state.completed(curves), "profile" if measured else "file")
         self.guessed = frozenset(job for job in jobs if self._waits(job) and not self._curves(job))
         if self.guess is not None:
             for job in filter(self.guessed.__contains__, jobs):
@@ -104,7 +104,7 @@ class Rating:
         return self.profiler is not None and self.profiler.is_stopped
 
     def _curves(self, job: str) -> dict[str, RateCurve]:
-        ledger = self.books.ledger
+        ledger = self.books.state
         return {
             kind: RateCurve(rates[job], per_node=ledger.cluster.per_node(kind), workers=ledger.jobs[job].limit)
             for kind, rates in self.measured.items()
@@ -127,7 +127,7 @@ class Rating:
         single = {job: rates[1] for job, rates in self.measured[kind].items() if job in jobs and 1 in rates}
         if not single:
             return []
-        cluster, known = self.books.ledger.cluster, self.books.ledger.jobs
+        cluster, known = self.books.state.cluster, self.books.state.jobs
         limits, there = {job: known[job].limit for job in single}, cluster.counts().get(kind, cluster.size)
         return second_pass(single, limits, cluster.per_node(kind), there, kind)
 
@@ -170,7 +170,7 @@ class Rating:
         for of_kind in self.measured.values():
             for job, rates in of_kind.items():
                 single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
-        jobs = self.books.ledger.jobs
+        jobs = self.books.state.jobs
         single = {job: rate * jobs[job].state.passing for job, rate in single.items() if rate}
         known = bool(single) if not self.guessed else available + lent > 1 or (weighed and len(data) > 1)
         if self.profiler is None or not known or self.is_stopped:
@@ -179,7 +179,7 @@ class Rating:
         made = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
         self.throughput = {count: each.later for count, each in made.items()}
         of_data = self._of_data(data, available, made[available])
-        wanted = None if self.guessed else demand(single, streams, self.books.ledger.cluster.size, share)
+        wanted = None if self.guessed else demand(single, streams, self.books.state.cluster.size, share)
         chosen = available if wanted is None else preprocessors_needed(self.throughput, wanted)
         self.books.record(
             events.Preprocessors(
@@ -532,7 +532,7 @@ class BatchEnds:
     """
 
     profiler: Profiler | None
-    books: Bookkeeper
+    books: Recorder
     known: Callable[[str, int], float | None]
     listed: Callable[[str], Mapping[int, float]] = lambda job: {}
     measured: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -540,25 +540,25 @@ class BatchEnds:
     def rate(self) -> None:
         """Rate the jobs that have a rate curve and may still choose."""
         wanted = []
-        for job in self.books.ledger.unfinished:
+        for job in self.books.state.unfinished:
             if job.batches is not None and job.curve is not None:
                 self._take_listed(job)
                 wanted += [self._measurement(job, size) for size in _ends(job) if not self._is_known(job, size)]
         for result in list(self.profiler.measure(wanted)) if self.profiler is not None else ():
-            self._book(self.books.ledger.jobs[result.measurement.job], result)
+            self._book(self.books.state.jobs[result.measurement.job], result)
 
     def _take_listed(self, job: JobRecord) -> None:
         for batch, rate in self.listed(job.name).items():
             if batch != job.batch:
-                self.books.note(self.books.ledger.rated_with, job.name, batch, rate)
+                self.books.note(self.books.state.rated_with, job.name, batch, rate)
 
     def _is_known(self, job: JobRecord, size: int) -> bool:
-        if self.profiler is None or size * job.limit in self.books.ledger.jobs[job.name].alone:
+        if self.profiler is None or size * job.limit in self.books.state.jobs[job.name].alone:
             return True
         rate = self.known(job.name, size)
         if rate is not None:
             self.measured[job.name, size] = rate
-            self.books.note(self.books.ledger.rated_with, job.name, size * job.limit, rate)
+            self.books.note(self.books.state.rated_with, job.name, size * job.limit, rate)
         return rate is not None
 
     def _measurement(self, job: JobRecord, size: int) -> Measurement:
@@ -587,11 +587,11 @@ class BatchEnds:
         batch, why = size * job.limit, f"a step of {size * job.limit} samples cannot be trained on a device ({error})"
         if job.schedule is not None and batch > job.batch:
             fitting = self._largest(job, job.batch // job.limit, size)
-            self.books.note(self.books.ledger.fits, job.name, fitting)
+            self.books.note(self.books.state.fits, job.name, fitting)
             text = f"{why}; batches of more than {fitting * job.limit} are cut into parts"
         else:
             least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-            self.books.note(self.books.ledger.range_cut, job.name, least, most)
+            self.books.note(self.books.state.range_cut, job.name, least, most)
             text = f"{why}; its range of batches is cut there"
         self.books.journal.write(events.Warned(text=text, job=job.name))
 
@@ -632,7 +632,7 @@ class ExecutorRates:
     """
 
     profiler: Profiler | None
-    books: Bookkeeper
+    books: Recorder
     known: Callable[[str], Mapping[int, float]]
     most: int
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -641,7 +641,7 @@ class ExecutorRates:
         """A job of which one measurement fails keeps to the executors that were measured before."""
         if self.most == 1:
             return
-        jobs = [job for job in self.books.ledger.unfinished if job.curve is not None]
+        jobs = [job for job in self.books.state.unfinished if job.curve is not None]
         self.measured = {job.name: dict(self.known(job.name)) for job in jobs}
         wanted = [one for job in jobs for one in self._missing(job)]
         for result in self.profiler.measure(wanted) if self.profiler is not None else ():

@@ -13,28 +13,25 @@ from importlib.metadata import version
 from typing import Any
 
 import fleet
-from fleet.coordination.errors import CannotGoOnError
-from fleet.coordination.halting import heed
-from fleet.coordination.kept_best import settle_best, told_bests
-from fleet.coordination.ledger import Ledger
-from fleet.coordination.run_summary import run_summary
+from fleet.cluster.batch_systems import BatchAllocation, find_allocation
+from fleet.coordination.coordinator import heed
+from fleet.coordination.failures import CannotGoOnError
+from fleet.coordination.job_checkpoints import settle_best, told_bests
+from fleet.coordination.live_state import LiveState, run_summary
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs
 from fleet.journal.directory import DirectoryHeldError, RunDirectory
-from fleet.journal.ensemble_file import EnsembleFile
-from fleet.journal.extensions import read_extensions, write_extensions
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.lock import BEAT_SECONDS
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import AddedJobs, StopRequests
+from fleet.journal.whole_files import EnsembleFile, read_extensions, write_extensions
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
-from fleet.machine.launch.exit_codes import LOST
+from fleet.machine.launch.launched import LOST
 from fleet.machine.signals import StopFlag
-from fleet.machine.standard_error import tell
-from fleet.machine.walltime_of_allocation import BatchAllocation, find_allocation
+from fleet.machine.standard_streams import tell
 from fleet.models.provenance import Found, check_unchanged
 from fleet.profiling.sizing import Size, refused_on
-from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.policies import Policy
 from fleet.search.of_spec import seed_of
 from fleet.session.books import Books, Output, open_books, write_deaths
 from fleet.session.broadcast import Broadcast
@@ -51,6 +48,7 @@ from fleet.spec import ABSENT, Job, difference, results_mapping, spec_hash
 from fleet.spec.digest import Difference
 from fleet.spec.directions import compared_by, told_directions
 from fleet.spec.job import data_key
+from fleet.spec.policies import chosen_policy
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
 from fleet.workers.agreement import BadInput
@@ -182,7 +180,7 @@ def open_run(ready: CheckedRun, broadcast: Broadcast, output: Output) -> Session
     """Open the books, and write down what the run is and where it stands."""
     rank = ready.rank
     spec = rank.runtime.spec
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, broadcast, output, chosen)
     measures = ready.options.profile is not None
     searching = None if measures else searching_of(rank, books.keeper)  # before anything is written
@@ -190,7 +188,7 @@ def open_run(ready: CheckedRun, broadcast: Broadcast, output: Output) -> Session
         books = replace(books, found={**books.found, **searching.mend_copies()})
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
-    wishes = StopWishes(output.directory.path)
+    wishes = StopRequests(output.directory.path)
     if searching is not None:
         searching.begin()
     heed(Halted(wishes, searching), books.keeper)
@@ -339,7 +337,7 @@ def _settle_bests(rank: Rank, books: Books) -> None:
         return
     told = told_bests(read_journal(rank.directory.journal))
     for name, found in books.found.items():
-        settle_best(books.keeper, rank.directory.checkpoints(name), name, found, told)
+        settle_best(books.keeper.record, rank.directory.checkpoints(name), name, found, told)
 
 
 def _write_found(books: Books) -> None:
@@ -385,7 +383,7 @@ class Walltime:
     stop: StopFlag
     allocation: BatchAllocation | None
     margin: float
-    ledger: Ledger
+    ledger: LiveState
     journal: Journal
     clock: Callable[[], float] = time.time
     asked: Callable[[], str] = str

@@ -23,10 +23,8 @@ from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
-from fleet.session.expected_jobs import ExpectedJob, expected_jobs
 from fleet.session.input_checks import BatchTrials, check_against_data, check_minimum, least_sizes
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.simulator.machines.machine import Costs
@@ -183,8 +181,8 @@ def expected_jobs(
         kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
         for kind, rated in cluster.rated.items()
     }
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
-    batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
+    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
+    batches, most = chosen.chooses_batches, min(chosen.most_executors, cluster.members)
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     devices = devices_to_plan(cluster)
     path = known_data_path(spec, directory, sorted(runtime.facts), len(cluster.preprocessors))

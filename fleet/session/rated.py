@@ -9,15 +9,14 @@ from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter
 
-from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.errors import FailedJobsError, SilentGroupError, TornDataError
+from fleet.coordination.failures import FailedJobsError, SilentGroupError, TornDataError
+from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import SetBatch
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from fleet.journal.profile import RateProfile
+from fleet.journal.whole_files import RateProfile
 from fleet.profiling.sizing import Size, guessed_rate, size_of
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, most_executors, weighs_data_path
 from fleet.session.batch_bounds import BatchBound, BatchBounds
 from fleet.session.devices import mixes_kinds
 from fleet.session.input_checks import rooms_of
@@ -64,21 +63,21 @@ def rate_jobs(session: SessionContext) -> Collection[str]:
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, session), partial(_by_batch, session))
     together = ExecutorRates(profiler, keeper, partial(_together, session), _most_executors(session))
-    keeper.note(keeper.ledger.rating, begins=True)
+    keeper.note(keeper.state.rating, begins=True)
     with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
         together.rate()
-    keeper.note(keeper.ledger.rating, begins=False)
+    keeper.note(keeper.state.rating, begins=False)
     _fail_unmeasured(rating, keeper)
-    streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
+    streams = {job.name: job.stream for job in keeper.state.jobs.values()}
     data, makers = data_in_use(session) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    lent, weighed = keeper.ledger.lent.lending.most, weighs_data_path(session.policy)
+    lent, weighed = keeper.state.helpers.lending.most, session.policy.weighs_data_path
     rating.choose_preprocessors(data, makers, streams, session.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(session)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, session), session.output.directory, session.options)
-    keeper.note(keeper.ledger.charged, "profiling", perf_counter() - begin)
+    keeper.note(keeper.state.charged, "profiling", perf_counter() - begin)
     return rating.guessed
 
 
@@ -108,10 +107,10 @@ def _foretell_preprocessors(session: SessionContext) -> None:
     path = foretold_data_path(rank.runtime.spec, sorted(rank.runtime.facts), len(rank.cluster.preprocessors))
     if path is None or rank.runtime.rehearsal is None:
         return
-    known = [job for job in keeper.ledger.unfinished if job.curve is not None]
+    known = [job for job in keeper.state.unfinished if job.curve is not None]
     single = {job.name: float(job.curve(1)) * job.state.passing for job in known if job.curve is not None}
     streams = {job.name: job.stream for job in known}
-    wanted = demand(single, streams, keeper.ledger.cluster.size, session.policy.shares_streams)
+    wanted = demand(single, streams, keeper.state.cluster.size, session.policy.shares_streams)
     keeper.record(
         events.Preprocessors(
             counts=dict(path.together), of_data=dict(path.of_data), demand=wanted, chosen=path.needed(wanted)
@@ -120,7 +119,7 @@ def _foretell_preprocessors(session: SessionContext) -> None:
 
 
 @contextmanager
-def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
+def silent_ones_fail(keeper: Recorder, rank: Rank) -> Iterator[None]:
     """Jobs that are silent while they are measured have failed."""
     try:
         yield
@@ -129,7 +128,7 @@ def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
         for name in error.jobs:
             keeper.record(
                 events.Failed(
-                    job=name, epoch=keeper.ledger.jobs[name].epoch, error=str(error), traceback=stuck, cost_ranks=True
+                    job=name, epoch=keeper.state.jobs[name].epoch, error=str(error), traceback=stuck, cost_ranks=True
                 )
             )
         raise
@@ -143,7 +142,7 @@ def profiler_of(session: SessionContext, seconds: float = PROFILE_SECONDS) -> Pr
     return Profiler(broadcast.mailbox, rank.cluster, effort, waiting, broadcast.next_tag, session.walltime)
 
 
-def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
+def _fail_unmeasured(rating: Rating, keeper: Recorder) -> None:
     """A job whose code raises while it is measured is failed; the others go on."""
     for name, result in rating.failures.items():
         left = result.failure
@@ -152,7 +151,7 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
             events.Failed(
                 job=name,
                 devices=result.devices,
-                epoch=keeper.ledger.jobs[name].epoch,
+                epoch=keeper.state.jobs[name].epoch,
                 error=left.error,
                 traceback=left.traceback,
             )
@@ -179,7 +178,7 @@ def _measured(rating: Rating, ends: BatchEnds, together: ExecutorRates, session:
 def _most_executors(session: SessionContext) -> int:
     """How many executors of a job the policy may have on an accelerator; 1 where it does not choose."""
     cluster = session.rank.cluster
-    chosen = most_executors(session.policy) if len(cluster.rated) == 1 and not session.rank.runtime.rehearsal else 1
+    chosen = session.policy.most_executors if len(cluster.rated) == 1 and not session.rank.runtime.rehearsal else 1
     return min(chosen, cluster.members)
 
 
@@ -228,7 +227,7 @@ def measured_first(session: SessionContext) -> frozenset[str]:
     """
     spec, kinds = session.rank.runtime.spec, len(session.known) > 1
     runtime, cluster = session.rank.runtime, session.rank.cluster
-    batches, shared = chooses_batches(session.policy), most_executors(session.policy) > 1
+    batches, shared = session.policy.chooses_batches, session.policy.most_executors > 1
     return frozenset(
         job.name
         for job in spec.jobs
@@ -401,11 +400,11 @@ def _choose(session: SessionContext, job: Job, size: int, limit: str, by_kind: d
     session.broadcast.to_trainers(news)
     needs = size_of(rank.runtime.task(job.name), rank.runtime.data_of(job.name).layout)
     session.sizes[job.name] = needs
-    due = keeper.ledger.jobs[job.name].state.deadline
+    due = keeper.state.jobs[job.name].state.deadline
     describe_job(keeper.journal, rank.runtime, rank.runtime.job(job.name), needs, due)
 
 
 def _fail(session: SessionContext, job: str, error: str, traceback: str) -> None:
     keeper = session.books.keeper
-    epoch = keeper.ledger.jobs[job].epoch
+    epoch = keeper.state.jobs[job].epoch
     keeper.record(events.Failed(job=job, epoch=epoch, error=error, traceback=traceback))

@@ -11,22 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fleet.coordination.awaited_epochs import AwaitedEpochs
-from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.crew import Crew
-from fleet.coordination.energy_shares import EnergyShares
+from fleet.coordination.executor import RunHooks
+from fleet.coordination.job_checkpoints import Standing, settle_best
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.kept_best import settle_best
-from fleet.coordination.kept_epochs import KeptEpochs
-from fleet.coordination.lane_mates import LaneMates
-from fleet.coordination.live_executor import LiveExecutor
-from fleet.coordination.open_lanes import OpenLanes
-from fleet.coordination.outside import Outside
+from fleet.coordination.live_executor import EnergyShares, LiveExecutor
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
 from fleet.coordination.protocol import AddJob, MakeRing, ReadEnergy
+from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
-from fleet.journal.added_jobs import AddedJobs, JobMapping
-from fleet.journal.stop_wishes import StopWishes
+from fleet.journal.run_requests import AddedJobs, JobMapping, StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
@@ -57,7 +51,7 @@ _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom,
 
 
 @dataclass(frozen=True)
-class Running(Outside):
+class Running(RunHooks):
     """A run whose ranks train; it is what its coordinator knows of the run around it.
 
     Attributes:
@@ -130,7 +124,7 @@ class Running(Outside):
     def stands(self, job: str) -> Standing:
         rank, found = self.session.rank, stands(self.session.rank, job)
         if rank.runtime.keeps_best:
-            settle_best(self.session.books.keeper, rank.directory.checkpoints(job), job, found)
+            settle_best(self.session.books.keeper.record, rank.directory.checkpoints(job), job, found)
         return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:
@@ -164,7 +158,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     lent = ring.writers - len(rank.cluster.preprocessors)
-    crew = Crew(broadcast.mailbox, rank.cluster, broadcast.failure, broadcast.lost, lent)
+    crew = WorkerChannel(broadcast.mailbox, rank.cluster, broadcast.failure, broadcast.lost, lent)
     ledger = session.books.ledger
     awaited = AwaitedEpochs(ledger, session.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
@@ -175,7 +169,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     )
     guessed = guessed if rank.runtime.rehearsal is None else ()
     directory = session.output.directory
-    wishes = Halted(StopWishes(directory.path), session.searching)
+    wishes = Halted(StopRequests(directory.path), session.searching)
     writing = Seldom(partial(_write, session, guessed))  # it grows with jobs and rounds
     showing = Seldom(Snapshots(directory.journal).renew)
     return Running(session, executor, Newcomers(session, ring), guessed, wishes, writing, showing)
@@ -186,7 +180,7 @@ def _write(session: SessionContext, guessed: Collection[str]) -> None:
     keep_learnt(session, guessed)
 
 
-def _energy(session: SessionContext, crew: Crew) -> EnergyShares:
+def _energy(session: SessionContext, crew: WorkerChannel) -> EnergyShares:
     """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
     rank, cluster = session.rank, session.rank.cluster
     wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.failures import storage
-from fleet.coordination.live_state import BookChanges, Ledger
+from fleet.coordination.live_state import LiveState
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import last_second
@@ -126,7 +126,7 @@ def _longer(job: Job, extension: Extension, before: Extension | None) -> Job:
     return Job.model_validate({**values, "stop": extension.stop if own else extension.of(values["stop"])})
 
 
-def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
+def reopen(ledger: LiveState, directory: Path, journal: Iterable[events.Event]) -> dict[str, int]:
     """Let jobs that are extended since the last session wait for devices again; return until which epoch each trains.
 
     Args:
@@ -137,5 +137,5 @@ def reopen(ledger: Ledger, directory: Path, journal: Iterable[events.Event]) -> 
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            BookChanges(ledger).take(events.Extended(job=job, epochs=known[job]))
+            ledger.take(events.Extended(job=job, epochs=known[job]))
     return new

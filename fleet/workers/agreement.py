@@ -18,8 +18,7 @@ from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.spec.job import is_own
-from fleet.workers.preprocessor_rank import told_of
-from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
+from preprocess import SourceError
 from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
 if TYPE_CHECKING:

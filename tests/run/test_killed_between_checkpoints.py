@@ -18,7 +18,7 @@ AHEAD = 2  # epochs that each network has trained beyond its last checkpoint whe
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Two networks of so short epochs that many lie between two checkpoints, on a loaded machine too."""
-    jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(batch_size=40), cnn(batch_size=40))]
+    jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(batch_size=20), cnn(batch_size=20))]
     checkpoints = {"seconds": SECONDS, "keep": EPOCHS}
     return write_ensemble(tmp_path_factory.mktemp("by-time"), jobs, checkpoints=checkpoints)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.workers.agreement import told_of
-from fleet.workers.preprocessor_rank import told_of
-from preprocess import TRAIN, Dataset, SampleError
+from preprocess import Dataset
 from preprocess.samples.errors import SampleError
 from preprocess.samples.order import TRAIN
 from tests.preprocess.support.damaged import damaged_module, made, numbered
