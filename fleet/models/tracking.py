@@ -19,8 +19,7 @@ from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import EnsembleFile, read_extensions
 from fleet.models.errors import HarvestError
-from fleet.report.status.looking import Look
-from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
+from fleet.report.standing import Look, OtherJob, RunningJob, RunStanding
 from preprocess.files.reading import read_json
 from trainers import newest_file
 

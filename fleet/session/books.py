@@ -27,7 +27,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.service_level import ServiceLevel
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
 from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console
 from fleet.session.devices import devices_to_plan, lending_of, mixes_kinds

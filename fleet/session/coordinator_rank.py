@@ -25,7 +25,7 @@ from fleet.journal.work_note import mark_gone
 from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, HELD, LOST, STOPPED, checking, leave
 from fleet.machine.standard_streams import python_alone_on_standard_output, tell
 from fleet.models.errors import HarvestError
-from fleet.report.costs import run_costs
+from fleet.report.analysis import run_costs
 from fleet.report.history import read_history
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast

@@ -25,12 +25,11 @@ from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.models.errors import HarvestError, RunError, RunLost
 from fleet.models.load import Results, read_results
 from fleet.models.recorded_spec import check_trusted
-from fleet.report.status.as_json import as_json
-from fleet.report.status.looking import Look
+from fleet.report.standing import Look, as_json
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.journalled import Journalled, journalled
-from fleet.search.sampling.chosen import BadSampler, sampler_of
-from fleet.search.sampling.given import check_one_metric, check_values
+from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.space import check_one_metric, check_values
 from fleet.spec import EnsembleSpec, SearchSpec, importable
 from preprocess.files.modules import python
 from preprocess.files.writing import make_folder, write_whole

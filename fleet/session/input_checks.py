@@ -18,7 +18,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.measure import made_up_batch
 from fleet.profiling.sizing import Size, SizeByBatch, size_by_batch
 from fleet.report.wording import readable_bytes
-from fleet.search.sampling.chosen import sampler_problems
+from fleet.search.samplers import sampler_problems
 from fleet.session.devices import check_lending, devices_to_plan, lending_problems, mixes_kinds, prices_of
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.spec import EnsembleSpec, Job, Problem, ReferenceProblem, SpecError, SpecTask, check

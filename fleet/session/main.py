@@ -20,9 +20,16 @@ from fleet.machine.binding import check_binding, gather_facts
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather_at_coordinator
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
-from fleet.machine.launch.launched import copy_small_messages, launch_folder, launched_by_us, leave, loading, tell_up
+from fleet.machine.launch.launched import (
+    StopFlag,
+    copy_small_messages,
+    launch_folder,
+    launched_by_us,
+    leave,
+    loading,
+    tell_up,
+)
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.session.options import RunOptions
 from fleet.spec import EnsembleSpec

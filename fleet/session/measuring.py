@@ -32,7 +32,7 @@ from fleet.coordination.protocol import (
 from fleet.journal import events
 from fleet.journal.whole_files import RateProfile
 from fleet.machine.cluster_map import ClusterMap
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import MadeRates
 

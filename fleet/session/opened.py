@@ -14,7 +14,7 @@ from typing import Any
 
 import fleet
 from fleet.cluster.batch_systems import BatchAllocation, find_allocation
-from fleet.coordination.coordinator import heed
+from fleet.coordination.coordinator import apply_stop_requests
 from fleet.coordination.failures import CannotGoOnError
 from fleet.coordination.job_checkpoints import settle_best, told_bests
 from fleet.coordination.live_state import LiveState, run_summary
@@ -26,8 +26,7 @@ from fleet.journal.run_requests import AddedJobs, StopRequests
 from fleet.journal.whole_files import EnsembleFile, read_extensions, write_extensions
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
-from fleet.machine.launch.launched import LOST
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import LOST, StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.models.provenance import Found, check_unchanged
 from fleet.profiling.sizing import Size, refused_on
@@ -191,7 +190,7 @@ def open_run(ready: CheckedRun, broadcast: Broadcast, output: Output) -> Session
     wishes = StopRequests(output.directory.path)
     if searching is not None:
         searching.begin()
-    heed(Halted(wishes, searching), books.keeper)
+    apply_stop_requests(Halted(wishes, searching).jobs(), books.keeper)
     walltime = Walltime(
         rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
     )

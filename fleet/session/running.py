@@ -16,7 +16,7 @@ from fleet.coordination.executor import RunHooks
 from fleet.coordination.job_checkpoints import Standing, settle_best
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
-from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import AddJob, MakeRing, ReadEnergy
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
@@ -24,7 +24,7 @@ from fleet.journal.run_requests import AddedJobs, JobMapping, StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
-from fleet.report.status.snapshot import Snapshots
+from fleet.report.scan import Snapshots
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
 from fleet.scheduling.policies.kind_by_kind import for_kinds
@@ -163,7 +163,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     awaited = AwaitedEpochs(ledger, session.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
     kept = KeptEpochs(crew, awaited) if session.searching is None else None  # any trial may yet come to any epoch
-    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept)
     executor = LiveExecutor(
         crew, lanes, broadcast.next_tag, rank.stop, session.books.skipped.take, effort, _energy(session, crew)
     )

@@ -14,7 +14,7 @@ import pytest
 from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
 from fleet.session.opened import SessionContext, make_ready, open_run

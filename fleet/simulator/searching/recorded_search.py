@@ -13,8 +13,7 @@ from typing import Any
 from fleet.journal.events import Cluster, Done, Epoch, Failed, Observer, Paused, Session, Started, Stopped
 from fleet.journal.journal import read_journal
 from fleet.scheduling.model.rates import RateCurve
-from fleet.search.journalled import Journalled, JournalledTrial, journalled
-from fleet.search.of_run import section_of
+from fleet.search.journalled import Journalled, JournalledTrial, journalled, section_of
 from fleet.simulator.searching.lineages import Lineages
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError
