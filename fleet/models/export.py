@@ -21,9 +21,10 @@ from fleet.spec import EnsembleSpec, Job
 from fleet.spec.job import data_key
 from fleet.workers.agreement import BadInput
 from fleet.workers.datasets import dataset_specs
-from preprocess import HELD_OUT, TRAIN, Dataset
+from preprocess import Dataset
 from preprocess.files.modules import at_home
 from preprocess.files.writing import cause, make_folder, whole_file
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 
 @dataclass(frozen=True)

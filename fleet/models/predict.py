@@ -22,8 +22,9 @@ from fleet.models.recorded_spec import check_trusted
 from fleet.models.validation_data import HeldOut, samples_of
 from fleet.models.vote import Figures, Vote, fitted_temperature, greedy_picks, halves, scaled
 from fleet.spec import EnsembleSpec, Job, ReferenceProblem, SpecError
-from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
+from preprocess import SourceError
 from preprocess.files.modules import at_home
+from preprocess.samples.errors import CorruptLimitError, SampleError, TransformError
 from trainers import CheckpointError
 
 

@@ -37,7 +37,8 @@ from fleet.spec.job import data_key
 from fleet.spec.values import unix_seconds
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime, batch_set
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, SkippedSample
+from preprocess.samples.errors import CorruptLimitError, SkippedSample
+from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers.task.batch_schedule import BatchChange
 
 

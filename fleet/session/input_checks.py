@@ -31,8 +31,9 @@ from fleet.spec.trials import corner_jobs, most_workers
 from fleet.workers.agreement import BadInput
 from fleet.workers.feed import collated
 from fleet.workers.runtime import KnownSizes, Runtime
-from preprocess import HELD_OUT, TRAIN, Dataset, SampleLayout
+from preprocess import Dataset, SampleLayout
 from preprocess.samples.layout import places_in
+from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers.device.device_room import share_of
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.process_settings import settings_kept

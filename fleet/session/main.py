@@ -318,8 +318,9 @@ def open_data(
 def _opened(spec: EnsembleSpec, rank: int) -> tuple[dict[str, Dataset], dict[str, Any], tuple[str, ...]]:
     """The data sets, what to tell rank 0 of them, and what rank 0 itself warns of."""
     from fleet.workers.datasets import PRINTS, open_datasets, prints_of, unlike_again
-    from preprocess import SourceError, TransformError
+    from preprocess import SourceError
     from preprocess.making.fingerprints import unlike_samples
+    from preprocess.samples.errors import TransformError
 
     try:
         datasets = open_datasets(spec)

@@ -34,7 +34,7 @@ from fleet.journal.whole_files import RateProfile
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.rates import RateCurve
-from preprocess import MadeRates
+from preprocess.making.costs import MadeRates
 
 THROUGHPUT_SECONDS = 0.5
 

@@ -39,7 +39,7 @@ from fleet.spec.job import data_key
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import batch_set
 from fleet.workers.watchdog import stuck_ranks
-from preprocess import CorruptLimitError
+from preprocess.samples.errors import CorruptLimitError
 
 RatesByKind = Mapping[str, RatesByJob]
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
