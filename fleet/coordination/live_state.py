@@ -16,8 +16,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, ParamSpec
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
+from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise, Standing
 from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
 from fleet.journal import events
 from fleet.journal.events import Best

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fleet.coordination.job_checkpoints import KeptBest, kept_bests
+from fleet.coordination.job_record import KeptBest, kept_bests
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory, no_run
 from fleet.journal.events import Event

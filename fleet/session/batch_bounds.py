@@ -12,7 +12,7 @@ import torch
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import Size
 from fleet.session.input_checks import Room, grown_size, memory_problem, ring_problem, rooms_of
-from fleet.session.lanes import ring_plan
+from fleet.session.lanes import ring_of
 from fleet.session.prediction import PredictionInput, prepare
 from fleet.spec import Job, importable
 from fleet.workers.agreement import BadInput
@@ -66,7 +66,7 @@ class BatchBounds:
 
     def _has_ring(self, job: Job, size: int) -> bool:
         runtime, cluster = self.runtime.with_batch(job.name, size), self.cluster
-        plan = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+        plan = ring_of(runtime, cluster)
         return ring_problem(runtime.spec, cluster, plan) is None
 
     def _has_room(self, job: Job, size: Size) -> bool:

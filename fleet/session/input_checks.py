@@ -20,7 +20,7 @@ from fleet.profiling.sizing import Size, SizeByBatch, size_by_batch
 from fleet.report.wording import readable_bytes
 from fleet.search.samplers import sampler_problems
 from fleet.session.devices import check_lending, devices_to_plan, lending_problems, mixes_kinds, prices_of
-from fleet.session.lanes import RingPlan, ring_plan
+from fleet.session.lanes import RingPlan, ring_of
 from fleet.spec import EnsembleSpec, Job, Problem, ReferenceProblem, SpecError, SpecTask, check
 from fleet.spec.job import data_key
 from fleet.spec.job_checks import kept_random_state
@@ -66,7 +66,7 @@ def check_input(
     prices_of(spec, cluster)
     sizes = least_sizes(runtime, known)
     check_memory(spec, cluster, sizes)
-    _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
+    _check_shared_memory(spec, cluster, ring_of(runtime, cluster))
     return sizes
 
 

@@ -26,7 +26,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
 from fleet.session.input_checks import BatchTrials, check_against_data, check_minimum, least_sizes
-from fleet.session.lanes import RingPlan, ring_plan
+from fleet.session.lanes import RingPlan, ring_of
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import KnownJob, RunMachine, SpecRates, spec_trace
 from fleet.simulator.outcome import SimulationOutcome
@@ -135,7 +135,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         sizes = least_sizes(runtime)
     with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
-    ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+    ring = ring_of(runtime, cluster)
     lending = lending_of(runtime, cluster)
     premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
