@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fleet.coordination.coordinator import MOST_LOSSES, costs_too_many
 from fleet.coordination.failures import TornDataError
-from fleet.coordination.job_checkpoints import Standing, standing
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, Standing, standing
 from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.coordination.protocol import SampleSkipped, SampleTorn, SetBatch, SkipSamples
 from fleet.journal import events

@@ -16,7 +16,7 @@ import fleet
 from fleet.cluster.batch_systems import BatchAllocation, find_allocation
 from fleet.coordination.coordinator import apply_stop_requests
 from fleet.coordination.failures import CannotGoOnError
-from fleet.coordination.job_checkpoints import settle_best, told_bests
+from fleet.coordination.job_record import settle_best, told_bests
 from fleet.coordination.live_state import LiveState, run_summary
 from fleet.journal import events
 from fleet.journal.directory import DirectoryHeldError, RunDirectory

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import RunHooks
-from fleet.coordination.job_checkpoints import Standing, settle_best
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, Standing, settle_best
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import AddJob, MakeRing, ReadEnergy
@@ -33,7 +32,7 @@ from fleet.scheduling.policies.what_is_left import WhatIsLeft
 from fleet.session.books import record_of, stands
 from fleet.session.devices import devices_to_plan, prices_of
 from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
-from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_plan
+from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_of
 from fleet.session.opened import SessionContext, write_job
 from fleet.session.rated import PROFILE_SECONDS, guess, keep_learnt
 from fleet.session.search.halted import Halted
@@ -150,7 +149,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
         guessed: jobs that begin with guessed rates.
     """
     rank, broadcast = session.rank, session.broadcast
-    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
+    ring = ring_of(rank.runtime, rank.cluster)
     broadcast.check_lanes(ring.lanes)
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     broadcast.to_trainers(order)
@@ -163,7 +162,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     awaited = AwaitedEpochs(ledger, session.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
     kept = KeptEpochs(crew, awaited) if session.searching is None else None  # any trial may yet come to any epoch
-    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept, ring.makers)
     executor = LiveExecutor(
         crew, lanes, broadcast.next_tag, rank.stop, session.books.skipped.take, effort, _energy(session, crew)
     )
@@ -187,9 +186,9 @@ def _energy(session: SessionContext, crew: WorkerChannel) -> EnergyShares:
     readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
 
     def ask(ranks: Iterable[int]) -> None:
-        crew.tell_keepers(ranks, ReadEnergy())
+        crew.send_to_keepers(ranks, ReadEnergy())
 
-    return EnergyShares(readers, ask, session.books.keeper)
+    return EnergyShares(readers, ask, session.books.keeper.record)
 
 
 SECONDS_BETWEEN_LOOKS = 1.0
