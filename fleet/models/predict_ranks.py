@@ -27,7 +27,7 @@ from fleet.models.predictions import BATCH, Predictions, joined_answers, predict
 from fleet.models.validation_data import HeldOut
 from fleet.workers.agreement import BadInput, agree, exit_code
 from fleet.workers.rank import time_limit
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -34,17 +34,13 @@ from fleet.workers.runtime import KnownSizes, Runtime
 from preprocess import Dataset, SampleLayout
 from preprocess.samples.layout import places_in
 from preprocess.samples.order import HELD_OUT, TRAIN
-from trainers.device.device_room import share_of
-from trainers.repeatable.no_exit import no_exit
-from trainers.repeatable.process_settings import settings_kept
-from trainers.repeatable.spared_compiler import spare_compiler
-from trainers.task.metrics import Metric
+from trainers.device.memory import share_of
+from trainers.repeatable.process_settings import model_without_memory, no_exit, settings_kept, spare_compiler
+from trainers.task.loss import UnfitTask
+from trainers.task.metrics import Metric, Misfit
 from trainers.task.parts import is_parted
-from trainers.task.readings import Misfit
-from trainers.task.step_options import StepOptions
 from trainers.task.task import evaluation_batch_of, loss_of, move
-from trainers.task.unfit_task import UnfitTask
-from trainers.task.without_memory import model_without_memory
+from trainers.task.task_options import StepOptions
 
 
 def check_input(

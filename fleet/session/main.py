@@ -39,13 +39,12 @@ from fleet.workers.rank import Rank, Ties, time_limit, together
 from fleet.workers.runtime import FACTS, DataFacts, Rehearsal, Runtime
 from preprocess.files.modules import at_home
 from trainers import Group
-from trainers.device.device_room import keep_to_share
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
+from trainers.device.memory import keep_to_share
 from trainers.messages.transport import PeerFailed
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.horovod import horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.horovod import horovod_reduce
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 from trainers.repeatable.instruction_sets import processor
 
 if TYPE_CHECKING:
@@ -148,9 +147,9 @@ def _play_role(rank: Rank, options: RunOptions) -> int:
         with loading():
             from fleet.workers.trainer_rank import TrainerRank
         communicators = Communicators(lost=partial(lost_ranks, rank.world))
-        adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": DeviceSums(communicators)}
-        adder = adders.get(options.reduce, InOrder)
-        code = TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
+        reducers: dict[str | None, ReducerOf] = {"horovod": horovod_reduce, "device": DeviceReducers(communicators)}
+        reducer = reducers.get(options.reduce, OrderedReduce)
+        code = TrainerRank(rank, _own_device(rank), reducer, watchdog.moves).run()
         communicators.end()
         return code
 
@@ -233,7 +232,7 @@ def _no_device(place: Place) -> str:
     """Why a trainer cannot add on its device."""
     import torch
 
-    from trainers.messages.device_channel import why_not
+    from trainers.messages.torch_backend import why_not
 
     why = why_not(torch.device(place.device_name or "cpu"))
     return ON_DEVICES.format(why=why) if why else ""

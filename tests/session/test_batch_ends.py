@@ -16,7 +16,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.session.measuring import BatchEnds, Measurement, MeasurementResult
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 
 WORKERS, OWN = 2, 8
 
