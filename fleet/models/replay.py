@@ -34,7 +34,7 @@ from preprocess.samples.part import MemberOrder
 from trainers import file_name, latest_good
 from trainers.repeatable.random_state import RandomState
 from trainers.state.tree import decode
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 _CPU = torch.device("cpu")
 

@@ -15,12 +15,11 @@ from torch.utils._pytree import tree_leaves
 
 from preprocess import SampleLayout
 from trainers import Trainer
-from trainers.device.device_room import is_nearly_full
-from trainers.device.own_device import why_broken
-from trainers.repeatable.no_exit import no_exit
+from trainers.device.device_streams import why_broken
+from trainers.device.memory import is_nearly_full
+from trainers.repeatable.process_settings import model_without_memory, no_exit
 from trainers.task.parts import is_parted
 from trainers.task.task import Batch, evaluation_batch_of, loss_of, move
-from trainers.task.without_memory import model_without_memory
 
 LEAST_TIMED = 3
 _BYTES = 251  # a prime, so that rows of a batch differ

@@ -38,7 +38,7 @@ from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime, batch_set
 from preprocess.samples.errors import CorruptLimitError, SkippedSample
 from preprocess.samples.order import HELD_OUT, TRAIN
-from trainers.task.batch_schedule import BatchChange
+from trainers.task.batch_plan import BatchChange
 
 
 @dataclass(frozen=True)

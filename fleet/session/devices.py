@@ -19,8 +19,8 @@ from fleet.workers.agreement import BadInput
 from fleet.workers.preprocessor_rank import divides
 from fleet.workers.runtime import Runtime
 from trainers import scan
-from trainers.repeatable.multiprocessors import by_multiprocessors
-from trainers.repeatable.no_exit import no_exit
+from trainers.repeatable.process_settings import no_exit
+from trainers.repeatable.scan import by_multiprocessors
 
 
 def devices_to_plan(ranks: ClusterMap) -> Cluster:

@@ -268,7 +268,7 @@ def _tried(trainers: MPI.Intracomm, device: torch.device, seconds: float) -> str
         with Group.form(trainers, range(trainers.size), 0, seconds) as group:
             try:
                 channel = communicators.take(group, device)
-                channel.met()
+                channel.connected()
                 group.barrier()  # others may still ask the master's store
                 communicators.keep(group, channel)
             except PeerFailed as error:  # where its own end fails, the others would wait

@@ -55,7 +55,7 @@ from fleet.workers.rank import GuardedThread, Rank
 from fleet.workers.runtime import Runtime
 from fleet.workers.watchdog import forget_stacks
 from preprocess.files.writing import write_whole
-from trainers.state.best_checkpoint import best_file
+from trainers.state.kept_checkpoints import best_file
 
 
 @dataclass(frozen=True)
