@@ -47,14 +47,14 @@ _ENTRY = 16  # bytes of the table for a sample: where it begins, and its length,
 _SLOTS_OF_LARGEST = 2
 
 
-def ragged_lane_bytes(layout: SampleLayout, slots: int, slot_samples: int, makers: int) -> int:
+def _ragged_lane_bytes(layout: SampleLayout, slots: int, slot_samples: int, makers: int) -> int:
     """Return the bytes of a lane for so many slots of samples of the mean length, and two of the largest a maker."""
     largest = makers * _largest_slot(layout, slot_samples)
     content = max(slots * slot_samples * _mean(layout) + largest, _SLOTS_OF_LARGEST * largest)
     return slots * slot_samples * _index_bytes(layout) + content + (2 + makers) * _LINE
 
 
-def ragged_slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, makers: int) -> int:
+def _ragged_slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, makers: int) -> int:
     """Return how many slots of samples of the mean length a lane of `size` bytes holds, a multiple of the makers.
 
     Fewer than two for each maker, where it has no room for two slots of largest samples for each.
@@ -488,14 +488,14 @@ def lane_bytes(layout: SampleLayout, samples: int, slot_samples: int, writers: i
     """
     slots = max(_round(math.ceil(samples / slot_samples), writers), 2 * writers)
     if layout.is_ragged:
-        return ragged_lane_bytes(layout, slots, slot_samples, writers)
+        return _ragged_lane_bytes(layout, slots, slot_samples, writers)
     return slots * slot_samples * (layout.input_bytes + layout.target_bytes) + _LINE
 
 
 def slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, writers: int) -> int:
     """Return how many slots of such samples a lane of `size` bytes holds, a multiple of the writers."""
     if layout.is_ragged:
-        return ragged_slots_that_fit(layout, size, slot_samples, writers)
+        return _ragged_slots_that_fit(layout, size, slot_samples, writers)
     slots = (size - _LINE) // (slot_samples * (layout.input_bytes + layout.target_bytes))
     return max(slots, 0) // writers * writers
 
