@@ -137,7 +137,7 @@ def start(rated: Rated) -> Running:
     rank, wire = opened.rank, opened.wire
     ring = ring_of(rank.runtime, rank.cluster)
     wire.check_lanes(ring.lanes)
-    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers, ring.makers)
     wire.to_trainers(order)
     wire.to_preprocessors(order)
     settings = rank.runtime.spec.profile
