@@ -45,7 +45,7 @@ from fleet.session.search.trials import searching_of, take_first_trial
 from fleet.session.whole_spec import extensions
 from fleet.spec import ABSENT, Job, difference, results_mapping, spec_hash
 from fleet.spec.digest import Difference
-from fleet.spec.directions import compared_by, told_directions
+from fleet.spec.directions import compared_by, recorded_directions
 from fleet.spec.job import data_key
 from fleet.spec.policies import chosen_policy
 from fleet.spec.semantics import schedule_notes
@@ -304,7 +304,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
             guaranteed=job.guaranteed,
             minimum_devices=job.minimum_devices,
             service_level=None if level is None else events.ServiceLevel(level.devices, level.window),
-            better=told_directions(runtime.spec, job),
+            better=recorded_directions(runtime.spec, job),
         )
     )
 

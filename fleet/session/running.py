@@ -151,7 +151,7 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     rank, broadcast = session.rank, session.broadcast
     ring = ring_of(rank.runtime, rank.cluster)
     broadcast.check_lanes(ring.lanes)
-    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers, ring.makers)
     broadcast.to_trainers(order)
     broadcast.to_preprocessors(order)
     settings = rank.runtime.spec.profile

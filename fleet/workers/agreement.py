@@ -17,7 +17,7 @@ from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
 from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
-from fleet.spec.job import is_own
+from fleet.spec.job import is_task_data
 from preprocess import SourceError
 from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
@@ -136,7 +136,7 @@ def sentence_of(error: SampleError) -> str:
     """Return which sample cannot be made, why, and the mend."""
     if error.more:
         return str(error)
-    skip = "" if is_own(error.data) else f", or set data.{error.data}.on_corrupt to skip"
+    skip = "" if is_task_data(error.data) else f", or set data.{error.data}.on_corrupt to skip"
     return f"{error}; mend it or what reads it{skip}"
 
 

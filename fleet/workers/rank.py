@@ -128,7 +128,8 @@ class Rank:
     def make_ring(self, order: MakeRing) -> Ring:
         """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
         with together(self.world, self.runtime.timeout, "come to make its node's ring"):
-            ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+            shape = order.lanes, order.lane_bytes, order.slot_samples, order.writers, order.makers
+            ring = Ring.create(self.ties.node, *shape)
         if self.seat == 0:
             from preprocess.making.broadcast import SlotReceiver
 
