@@ -19,7 +19,7 @@ from fleet.report.terminal import plain_table, terminal_size
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.session.predict.asked import AskedPrediction
+    from fleet.models.predict import AskedPrediction
 
 
 _Data = Annotated[
@@ -62,25 +62,33 @@ _Ranks = Annotated[
 
 
 def predict(
-    directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", soup: _Soup = None,
-    temperature: _Temperature = False, out: _Out = None, checkpoint: _Which = "best", device: _Device = "cpu",
-    ranks: _Ranks = None, trust: Trust = False, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    directory: RunFolder,
+    data: _Data = None,
+    members: _Members = "all",
+    vote: _Vote = "soft",
+    soup: _Soup = None,
+    temperature: _Temperature = False,
+    out: _Out = None,
+    checkpoint: _Which = "best",
+    device: _Device = "cpu",
+    ranks: _Ranks = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
     Each sample is read and decoded once, whatever the number of networks. Reads the run only. Takes this process,
     starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
     input, or 70 ranks were lost.
     """
-    from fleet.session.predict.asked import AskedPrediction, Combination
+    from fleet.models.predict import AskedPrediction, Combination
 
     asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature), trust)
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:
         sys.exit(_start(directory, asked, ranks, as_json))
-    from fleet.session.predict.answer import told_of
-    from fleet.session.predict.team import MENDABLE
+    from fleet.models.predict import MENDABLE, told_of
 
     with mendable(*MENDABLE):
         told = told_of(directory, asked)
@@ -93,7 +101,7 @@ def _join(directory: Path, asked: AskedPrediction, ranks: int | None, as_json: b
     with mendable():
         if ranks is not None and started not in (None, ranks):
             raise ValueError(f"--ranks {ranks}: the launcher has started {started}; leave --ranks out")
-    from fleet.session.predict.main import predict_on_rank
+    from fleet.models.predict_ranks import predict_on_rank
 
     return predict_on_rank(directory, asked, partial(_print, as_json=as_json))
 
@@ -135,7 +143,7 @@ def figures_table(told: dict[str, Any]) -> Table:
     """One row for each network, one for all together, and one for a soup.
 
     Args:
-        told: see `fleet.session.predict.answer`.
+        told: see `fleet.models.predict`.
     """
     from rich.text import Text
 
@@ -174,7 +182,7 @@ def _cells(figures: dict[str, Any], columns: tuple[str, ...]) -> list[str]:
 
 
 def lines(told: dict[str, Any]) -> Iterator[str]:
-    """What is said below the table."""
+    """Yield what is said below the table."""
     figures, samples = told["ensemble"], told["samples"]
     done = "temperatures were fitted" if "scaled" in told else "networks were chosen"
     half = f"; {done} on the other {told['chosen_on']:,}" if "chosen_on" in told else ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.journal.lock import Lock
     from fleet.journal.metric_order import MetricOrder
     from fleet.models.members import Members
-    from fleet.models.tracked.facts import TrackedEnsemble
+    from fleet.models.tracking import TrackedEnsemble
 
 
 _SECONDS_IN_AN_HOUR = 3600.0
@@ -51,9 +51,13 @@ _AsCsv = Annotated[bool, typer.Option("--csv", help="print comma-separated value
 
 
 def best(
-    directory: RunFolder, top: _Top = None, metric: _Metric = None, better: _Better = None, as_csv: _AsCsv = False,
+    directory: RunFolder,
+    top: _Top = None,
+    metric: _Metric = None,
+    better: _Better = None,
+    as_csv: _AsCsv = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """List a run's networks, the best first, each by the best value that a metric had after one of its epochs.
 
     By the metric of a search, each by its last value, as the search compares them.
@@ -82,14 +86,21 @@ def best(
 
 def _best_rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
-    from fleet.models.stored import epoch_of, parameter_count
+    from fleet.models.members import epoch_of, parameter_count
 
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest
         values = (
-            member.name, member.status, order.metric, found.value, found.epoch, path and parameter_count(path),
-            round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6), path and str(path), path and epoch_of(path),
-        )  # fmt: skip
+            member.name,
+            member.status,
+            order.metric,
+            found.value,
+            found.epoch,
+            path and parameter_count(path),
+            round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6),
+            path and str(path),
+            path and epoch_of(path),
+        )
         yield dict(zip(COLUMNS, values))
 
 
@@ -107,9 +118,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         parameters = "" if row["parameters"] is None else f"{row['parameters']:,}"
         table.add_row(
-            Text(wording.printable(row["job"])), row["status"], wording.metric(metric, row["value"]), str(row["epoch"]),
-            parameters, f"{row['device_hours']:.4f}", Text(_checkpoint_text(row)),
-        )  # fmt: skip
+            Text(wording.printable(row["job"])),
+            row["status"],
+            wording.metric(metric, row["value"]),
+            str(row["epoch"]),
+            parameters,
+            f"{row['device_hours']:.4f}",
+            Text(_checkpoint_text(row)),
+        )
     Console().print(table)
 
 
@@ -187,8 +203,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
         write_weights(weights, taken, card_of(network, member, members.spec, taken.tied))
         print(f"{weights}: {len(taken.tensors)} tensors; {weights}.json says where they are from")
     if program is not None:
-        from fleet.models.program import write_program
-        from fleet.session.example_inputs import example_inputs
+        from fleet.models.export import example_inputs, write_program
 
         example = network.prepare(example_inputs(members.spec, member.job))
         write_program(program, network.model, example, f"job {name}")
@@ -246,9 +261,15 @@ _Wait = Annotated[
 
 
 def track(
-    directory: RunFolder, to: _To, uri: _Uri = None, experiment: _Experiment = None, exported: _Exported = None,
-    follow: _Follow = False, every: _Every = 5.0, wait: _Wait = 120.0,
-) -> None:  # fmt: skip
+    directory: RunFolder,
+    to: _To,
+    uri: _Uri = None,
+    experiment: _Experiment = None,
+    exported: _Exported = None,
+    follow: _Follow = False,
+    every: _Every = 5.0,
+    wait: _Wait = 120.0,
+) -> None:
     """Tell MLflow of a run: an MLflow run for each network, below one for all together.
 
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
@@ -256,8 +277,8 @@ def track(
     """
     from fleet.journal.whole_files import masked_uri
     from fleet.models.errors import HarvestError
-    from fleet.models.tracked.following import Following
-    from fleet.models.tracked.mlflow_store import MlflowStore
+    from fleet.models.mlflow_store import MlflowStore
+    from fleet.models.tracking import Following
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -285,8 +306,8 @@ class _Look:
     lock: Lock | None = None
 
     def read(self) -> TrackedEnsemble:
-        """What a tracker is told now. HarvestError: the run has not begun."""
-        from fleet.models.tracked.reading import read_tracked
+        """Return what a tracker is told now. HarvestError: the run has not begun."""
+        from fleet.models.tracking import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:
