@@ -94,7 +94,7 @@ def test_a_length_that_nobody_knows_is_told() -> None:
 
 @pytest.mark.parametrize("warm_up", [{}, {"epochs": 1, "steps": 5}, {"fraction": 1.5}, {"steps": 0}])
 def test_a_warm_up_has_one_length(warm_up: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"one_length|less_than|greater_than"):
+    with pytest.raises(ValueError, match=r"must have one|less_than|greater_than"):
         job(warm_up=warm_up)
 
 
