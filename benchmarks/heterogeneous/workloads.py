@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.papers.sia_machine import SiaMachine, SiaRates, read_sia_rates
 from benchmarks.simulated.part import published
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting

@@ -1,4 +1,4 @@
-"""Step times and gradient noise of Pollux (Qiao et al., OSDI'21; branch osdi21-artifact of petuum/adaptdl)."""
+"""The machine of Pollux: goodput by placement, batch and epoch (Qiao et al., OSDI'21, 5.3; petuum/adaptdl)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.papers.pollux import Tuned
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import Costs, MachineOfCosts, UnknownRate, arrived, unknown
 from fleet.simulator.traces.job import TraceJob

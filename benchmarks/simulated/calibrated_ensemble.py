@@ -13,9 +13,7 @@ from functools import lru_cache
 from benchmarks.simulated.drawn_ensemble import PER_NODE, Ensemble, ensemble_trace
 from benchmarks.simulated.drawn_losses import drawn_losses
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.premises import Premises

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.variable_batch.scalability import Scalability
+from fleet.scheduling.policies.throughput import Scalability
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.draws import chosen, generator, uniform
 from fleet.simulator.traces.trace import Trace

@@ -28,14 +28,11 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events
+from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import DataPath, demand_of
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.prices import Prices
-from fleet.scheduling.model.state import Allocation, State, validate
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.policy import Allocation, Plan, State, Trigger, validate
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
-from fleet.scheduling.policies.within_prices import driven
+from fleet.scheduling.policies.wrappers import driven, with_helpers
 
 POLL_SECONDS = 1.0
 MOST_TOLD_AGAIN = 64  # networks that go on, of which the line of a round tells where they train
@@ -60,7 +57,7 @@ class Coordinator:
         self, policy: Policy, executor: Executor, books: Recorder, outside: RunHooks, silence: float,
         poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
     ) -> None:  # fmt: skip
-        policy = with_lent_trainers(driven(policy, books.ledger.cluster, prices), books.ledger.helpers.lending)
+        policy = with_helpers(driven(policy, books.ledger.cluster, prices), books.ledger.helpers.lending)
         self.policy, self.executor, self.outside = policy, executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll

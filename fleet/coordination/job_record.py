@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fleet.scheduling.easyscale.dealing import deal, turns
-from fleet.scheduling.easyscale.executors import Layout, pace_in
-from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
+from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, Layout, deal, pace_in, turns
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.batch_scaling import BatchRange, BatchScaling
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers.task.batch_schedule import BatchSchedule
 
 Status = Literal["pending", "running", "stopped", "done", "failed"]

@@ -12,7 +12,7 @@ from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, Start, StreamAwaited
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from preprocess.samples.stream import LaneSpec, StreamKey
 from preprocess.sharing.joining import PreparingCosts, Reader, lanes
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import SetBatch
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.spec import Job
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import batch_set

@@ -13,7 +13,7 @@ from fleet.machine.devices import local_trainers, usable_memory
 from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.scheduling.model.data_path import Feed
-from fleet.scheduling.model.service_level import ServiceWindow
+from fleet.scheduling.model.jobs import ServiceWindow
 from fleet.session.blocks import described_orders, order_problems
 from fleet.session.chosen_workers import with_chosen_workers
 from fleet.session.disk_need import disk_need

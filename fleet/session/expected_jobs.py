@@ -13,10 +13,10 @@ from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
+from fleet.scheduling.model.batch_scaling import BatchRange, BatchScaling
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.foretold_data_path import known_data_path
 from fleet.session.known_rates import EXECUTORS, KnownRates, executors_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.scheduling.model.lending import Lending
+from fleet.scheduling.model.data_path import Lending
 from fleet.spec import Problem, SpecError
 from fleet.workers.preprocessor_rank import divides
 from fleet.workers.runtime import Runtime

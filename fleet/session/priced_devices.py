@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.scheduling.model.prices import Course, Prices
+from fleet.scheduling.model.cluster import Course, Prices
 from fleet.spec import EnsembleSpec
 from fleet.spec.resources import ANY
 from fleet.workers.agreement import BadInput

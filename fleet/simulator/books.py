@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.free_devices import FreeDevices
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.model.jobs import JobState, ServiceWindow
+from fleet.scheduling.model.policy import Allocation
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceWindow
-from fleet.scheduling.model.state import Allocation
 
 
 class BadPlan(RuntimeError):
@@ -77,9 +75,9 @@ class SimulatedBooks:
         self._unfinished[name] = transitions.promised(self._job(name))
         self.admitted[self.row[name]] = True
 
-    def pardoned(self, name: str, now: float) -> None:
+    def service_reset(self, name: str, now: float) -> None:
         """A job's service until now no longer counts against it."""
-        self._unfinished[name] = transitions.pardoned(self._job(name), now)
+        self._unfinished[name] = transitions.service_reset(self._job(name), now)
 
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 
 _AT_ITS_END = 1e-9  # part of an epoch: a job so near its end has finished it
 

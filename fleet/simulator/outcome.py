@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
-from fleet.scheduling.model.service_level import ServiceWindow
+from fleet.scheduling.model.jobs import ServiceWindow
 from fleet.simulator.books import SimulatedBooks
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.traces.trace import Trace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.lending import NONE, Lending
-from fleet.scheduling.model.prices import Prices
+from fleet.scheduling.model.cluster import Prices
+from fleet.scheduling.model.data_path import NONE, Lending
+from fleet.scheduling.model.jobs import JobState
 
 _ROUNDING = 1e-6  # of a step
 

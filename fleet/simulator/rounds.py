@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import Allocation
+from fleet.scheduling.model.policy import Allocation, Plan
 
 
 @dataclass(frozen=True)

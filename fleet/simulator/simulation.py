@@ -8,12 +8,9 @@ from itertools import count
 from time import perf_counter
 
 from fleet.coordination.open_lanes import divided, reader_of
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
-from fleet.scheduling.policies.within_prices import driven
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, Plan, Policy, State
+from fleet.scheduling.policies.wrappers import driven, with_helpers
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import LaneJob, Lanes, ReaderPosition
@@ -60,7 +57,7 @@ class Simulation:
             machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
         self._trace, self._machine, self._premises = trace, machine, premises
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
-        self._policy = with_lent_trainers(driven(policy, machine.cluster, premises.prices), premises.lending)
+        self._policy = with_helpers(driven(policy, machine.cluster, premises.prices), premises.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._coming, self._arrived = trace.coming(), 0
@@ -168,7 +165,7 @@ class Simulation:
         for job in plan.admitted:
             books.promised(job)
         for job in plan.promoted:
-            books.pardoned(job, now)
+            books.service_reset(job, now)
         for job, batch in plan.batches.items():
             books.rebatched(job, batch)
             if job in books.running and not self._policy.shares_streams:

@@ -10,13 +10,13 @@ from fleet.coordination.job_checkpoints import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.live_state import LiveState, recall
 from fleet.journal import events
+from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from tests.journals import as_event, as_events
 from trainers.task.batch_schedule import BatchChange, BatchSchedule
 

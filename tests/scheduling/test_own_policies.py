@@ -10,7 +10,7 @@ import pytest
 import fleet.scheduling
 from fleet.scheduling import Plan, Policy, State
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import BUILT_IN, PAPERS, breaks_minimum, policy, policy_class
 from fleet.spec.policies import chosen_policy

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.policy import Cluster, JobState, State, validate
 from tests.scheduling.support.printed import job
 
 JOBS = (job("a", 10, 20), job("b", 10))

@@ -12,9 +12,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.journal.events import ServiceReset
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.simulator.books import SimulatedBooks
 
 CURVE = RateCurve({1: 10.0, 2: 16.0, 4: 24.0}, per_node=4)

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.policies import policy
 from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.machines.machine import Costs, MeasuredMachine

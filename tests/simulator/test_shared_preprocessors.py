@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.data_path import DataPath, Feed
-from fleet.scheduling.model.lending import Lending
+from fleet.scheduling.model.data_path import DataPath, Feed, Lending
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome

@@ -14,9 +14,9 @@ from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.sharing import UNLIKE
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.policies import policy
-from fleet.scheduling.sharing.water_filling import water_fill
+from fleet.scheduling.policies.malleable import water_fill
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.premises import Premises
 from fleet.simulator.simulation import Simulation

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.policy import Plan, State, Trigger
 from fleet.scheduling.policies import policy
 from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.machine import Costs, MeasuredMachine

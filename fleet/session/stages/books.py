@@ -12,8 +12,7 @@ from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import read_journal
 from fleet.machine.cluster_map import ClusterMap
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.service_level import ServiceLevel
+from fleet.scheduling.model.jobs import JobState, ServiceLevel
 from fleet.scheduling.policies import Policy
 from fleet.session.chosen_batches import Batches
 from fleet.session.devices_to_plan import devices_to_plan

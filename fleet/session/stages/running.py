@@ -19,9 +19,7 @@ from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.report.status.snapshot import Snapshots
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.kind_by_kind import for_kinds
-from fleet.scheduling.policies.least_laxity import LeastLaxity
-from fleet.scheduling.policies.what_is_left import WhatIsLeft
+from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lanes import LaneBook, ring_plan
 from fleet.session.priced_devices import prices_of
@@ -68,7 +66,7 @@ class Running(RunHooks):
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
         policy: Policy = opened.policy
         if opened.searching is not None:
-            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
+            policy = Backfill(LeastLaxity(for_kinds(policy, devices_to_plan(opened.rank.cluster))))
         following = self.executor if opened.searching is None else None
         books = opened.books.keeper
         Coordinator(policy, self.executor, books, self, silence, prices=prices, following=following).run()

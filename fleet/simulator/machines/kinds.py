@@ -12,7 +12,7 @@ import numpy as np
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, configure, evaluate
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import DEFAULT_SAMPLES, Costs, MachineOfCosts, MeasuredMachine, arrived, unknown
 from fleet.simulator.traces.job import TraceJob

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies.least_laxity import LeastLaxity
+from fleet.scheduling.policies.wrappers import LeastLaxity
 from fleet.search import Search
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.comparing.cases import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fleet.scheduling.model.service_level import ServiceLevel
+from fleet.scheduling.model.jobs import ServiceLevel
 
 
 @dataclass(frozen=True)

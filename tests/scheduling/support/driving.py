@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.policy import Cluster, JobState, Policy, State, validate
 
 
 @dataclass

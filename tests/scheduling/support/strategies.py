@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.policy import Cluster, JobState, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster, JobState, State
 from fleet.scheduling.policies import Policy, policy
 
 POLICIES: list[Policy] = [
