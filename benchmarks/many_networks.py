@@ -18,8 +18,8 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded
 from fleet.journal import events
 from fleet.journal.journal import Journal
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 
 SAMPLES = 5000

@@ -15,7 +15,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting
 
 SMALL, LARGE = 0.020, 1.0

@@ -18,9 +18,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import Costs, MachineOfCosts, UnknownRate, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import TraceTable, read_table
+from fleet.simulator.traces.table import TraceError, TraceProblem, TraceTable, read_table
+from fleet.simulator.traces.trace import TraceJob
 
 PLACEMENTS, SCALABILITY, VALIDATION = "placements.csv", "scalability.csv", "validation-*.csv"
 PER_NODE = 4

@@ -30,8 +30,8 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
 from fleet.simulator.machines.kinds import check_kinds
 from fleet.simulator.machines.machine import Adapting, Costs, UnknownRate, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.table import TraceError, TraceProblem
+from fleet.simulator.traces.trace import TraceJob
 from preprocess.files.reading import read_json
 
 PLACEMENTS, SCALABILITY, CONSTANTS = "placements-{}.csv", "scalability-{}.csv", "config.json"

@@ -33,8 +33,8 @@ from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Mess
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.signals import StopFlag
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.session.lanes import LaneBook, ring_plan

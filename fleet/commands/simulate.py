@@ -148,10 +148,9 @@ def _compared(
     slack: float,
     guaranteed: int | None,
 ) -> Comparison:
-    from fleet.simulator.comparing.cases import cases_of
     from fleet.simulator.comparing.comparison import Comparison
-    from fleet.simulator.comparing.failures import failures_of
-    from fleet.simulator.comparing.workload import cluster_for
+    from fleet.simulator.comparing.settings import cases_of
+    from fleet.simulator.comparing.workload import cluster_for, failures_of
 
     failing = None if failures is None else failures_of(failures)
     return Comparison(workload, cluster_for(workload, shape), cases_of(*cases), costs, failing, slack, guaranteed)
@@ -338,7 +337,7 @@ def _tables(comparison: Comparison, outcomes: Sequence[SimulationOutcome], width
     """A column a policy; so many tables one after another as the width asks for."""
     from fleet.commands.simulated.side_by_side import columns, rows
     from fleet.report.terminal import ruled_table
-    from fleet.simulator.comparing.cluster_shape import shape_of
+    from fleet.simulator.comparing.settings import shape_of
 
     compared = columns(comparison.cases, outcomes)
     told = rows(compared)

@@ -18,7 +18,7 @@ from fleet.machine.standard_streams import others_on_standard_error
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.simulator.comparing.cases import Case
+    from fleet.simulator.comparing.settings import Case
     from fleet.simulator.machines.machine import Costs
     from fleet.simulator.searching.recorded_search import RecordedSearch
     from fleet.simulator.searching.searches import Replayed, SearchCase
@@ -93,10 +93,10 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
 
 
 def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:
-    from fleet.simulator.comparing.cases import Case
-    from fleet.simulator.comparing.cases import cases_of as policies_of
+    from fleet.simulator.comparing.settings import Case
+    from fleet.simulator.comparing.settings import cases_of as policies_of
     from fleet.simulator.searching import searches
-    from fleet.simulator.searching.rules import stopping_of
+    from fleet.simulator.searching.searches import stopping_of
 
     for name, numbers in {"--width": options.widths, "--devices": options.devices}.items():
         if any(number < 1 for number in numbers):
@@ -161,8 +161,7 @@ def _cells(record: RecordedSearch, one: Replayed, as_it_was: bool) -> tuple[str,
 def _notes(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> Iterator[str]:
     from fleet.report.wording import duration, plural
     from fleet.simulator.comparing.workload import run_itself
-    from fleet.simulator.searching.rules import label_of
-    from fleet.simulator.searching.searches import replay_json
+    from fleet.simulator.searching.searches import label_of, replay_json
 
     for one in found:
         told = replay_json(record, one)

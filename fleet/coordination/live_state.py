@@ -28,10 +28,10 @@ from fleet.scheduling.easyscale.kind_curves import (
     strongest,
 )
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.cluster import FreeDevices
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
 from fleet.scheduling.model.data_path import NONE, DataPath, Lending
 from fleet.scheduling.model.jobs import ServiceWindow
-from fleet.scheduling.model.policy import Cluster, State
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
 from trainers.task.batch_schedule import BatchChange
 

@@ -26,8 +26,7 @@ from fleet.session.more_workers import MoreWorkers, more_workers
 from fleet.session.prediction import PredictionInput, asked_device, prepare
 from fleet.session.recorded_choices import with_known_batches, with_known_rule
 from fleet.session.search.foretold import described_search, with_first_trials
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rounds import PlannedRound
+from fleet.simulator.outcome import PlannedRound, SimulationOutcome
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words

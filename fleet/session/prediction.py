@@ -20,10 +20,8 @@ from fleet.session.metric_trial import BatchTrials
 from fleet.session.priced_devices import prices_of
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates, spec_trace
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.rounds import PlannedRound, RoundObserver
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutcome
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.spec import EnsembleSpec, importable
 from fleet.spec.policies import chosen_policy
 from fleet.spec.semantics import check_places
@@ -57,7 +55,7 @@ class Prediction:
 
     spec: EnsembleSpec
     cluster: ClusterMap
-    premises: Premises
+    config: SimulationConfig
     start: float
 
     def of(self, expected: Mapping[str, ExpectedJob]) -> PredictedRun:
@@ -76,7 +74,7 @@ class Prediction:
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
         chosen = chosen_policy(asked.name, **asked.parameters)
-        outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
+        outcome = Simulation(trace, machine, chosen, config=self.config, watch=watch).run()
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)
 
@@ -125,8 +123,8 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     lending = lending_of(runtime, cluster)
-    premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
-    prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
+    config = SimulationConfig(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
+    prediction = Prediction(spec, cluster, config, time.time() if start is None else start)
     return PredictionInput(runtime, prediction, expected, sizes, ring, shape, device)
 
 

@@ -3,25 +3,134 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
 from fleet.coordination.open_lanes import divided, reader_of
+from fleet.scheduling.model.cluster import Prices
+from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Allocation, Plan, Policy, State
 from fleet.scheduling.policies.wrappers import driven, with_helpers
-from fleet.simulator.books import BadPlan, SimulatedBooks
-from fleet.simulator.calendar import Calendar, Kind
-from fleet.simulator.lanes import LaneJob, Lanes, ReaderPosition
-from fleet.simulator.loss_curves import LossCurves
+from fleet.simulator.books import BadPlan, Calendar, Kind, SimulatedBooks
+from fleet.simulator.lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome, Timeline
-from fleet.simulator.premises import USUAL, Premises
-from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors
-from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class NodeFailure:
+    """A node that fails at `time` and works again at `until`, seconds since the first arrival."""
+
+    time: float
+    node: int
+    until: float = math.inf
+
+
+_EPOCH_IS_OVER = 1e-9  # part of an epoch: a job so near its end has finished it
+
+
+class LossCurves:
+    """The losses that policies may know at any time, which are the finished epochs' losses.
+
+    Args:
+        losses: job -> the loss of each epoch, from the first.
+    """
+
+    def __init__(self, losses: Mapping[str, tuple[float, ...]]) -> None:
+        self._losses = losses
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that have finished epochs since they were looked at, with the losses of these."""
+        if not self._losses:
+            return
+        for job in jobs:
+            curve = self._losses.get(job.name, ())
+            finished = int(job.trained_at(now) / job.epoch + _EPOCH_IS_OVER) if job.epoch else 0
+            if len(job.losses) < min(finished, len(curve)):
+                yield job.changed(losses=curve[:finished])
+
+
+_IS_AT_NEXT = 1e-6  # part of an epoch: a job so near its end has finished it
+
+
+class SharingClasses:
+    """Shows policies the epochs that jobs have finished, and their sharing classes: stream and epoch.
+
+    A job whose samples of an epoch are not known stays in the class of its stream.
+
+    Args:
+        by_epoch: whether jobs share at the same epoch alone; otherwise their classes stay as they are.
+    """
+
+    def __init__(self, by_epoch: bool) -> None:
+        self._by_epoch = by_epoch
+        self._streams: dict[str, str] = {}
+
+    def arrived(self, job: JobState) -> None:
+        """A job is there; its stream is known."""
+        if self._by_epoch and job.stream and job.epoch:
+            self._streams[job.name] = job.stream
+
+    def place(self, job: JobState) -> float:
+        """Samples of its epoch that a job that stands still has trained; 0 where classes have no epochs."""
+        return max(0.0, job.trained - job.epochs * job.epoch) if job.name in self._streams else 0.0
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that are at another epoch than when they were looked at, with the classes of these."""
+        if not self._streams:
+            return
+        for job in jobs:
+            stream = self._streams.get(job.name)
+            if stream is not None:
+                finished = int(job.trained_at(now) / job.epoch + _IS_AT_NEXT)
+                if finished != job.epochs or job.stream == stream:
+                    yield job.changed(epochs=finished, stream=f"{stream}/{finished}")
+
+
+_ROUNDING = 1e-6  # of a step
+
+
+@dataclass(frozen=True)
+class SimulationConfig:
+    """What a simulation takes for given.
+
+    Attributes:
+        seed: root of the policy's random draws.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        margin: seconds that promised deadlines leave, as a run's do for its delays.
+        prices: of the devices; None: they do not count.
+        lending: how many trainers without a job may prepare samples.
+        whole_steps: whether jobs end their steps before they leave, as in a run; else they leave in the midst of them.
+    """
+
+    seed: int = 0
+    slack: float = 0.0
+    margin: float = 0.0
+    prices: Prices | None = None
+    lending: Lending = NONE
+    whole_steps: bool = False
+
+    def left_of_step(self, job: JobState, now: float) -> float:
+        """Samples that a running job trains yet before it can leave; an epoch's last step may have fewer than others.
+
+        With b samples a step, e an epoch, and x trained of the epoch at `now`: min(b ceil(x / b), e) - x.
+        """
+        if not (self.whole_steps and job.batch and now > job.ready):
+            return 0.0
+        trained = job.trained_at(now) % job.epoch if job.epoch else job.trained_at(now)
+        begun = trained / job.batch % 1.0
+        if begun < _ROUNDING or begun > 1 - _ROUNDING:
+            return 0.0
+        left = (1 - begun) * job.batch
+        return min(left, job.epoch - trained if job.epoch else left, job.remaining_at(now))
+
+
+USUAL = SimulationConfig()
+
 
 STALLS = 1000
 """Times in a row that a policy may ask to be woken while nothing happens."""
@@ -38,7 +147,7 @@ class Simulation:
         machine: what it plays on.
         policy: pure; decides what runs.
         failures: failures of nodes.
-        premises: the seed and the like.
+        config: the seed and the like.
         ticked: called for each job that is done.
         watch: called with the time of each plan that was carried out, the plan, and who runs where since then.
     """
@@ -49,22 +158,22 @@ class Simulation:
         machine: Machine,
         policy: Policy,
         failures: Sequence[NodeFailure] = (),
-        premises: Premises = USUAL,
+        config: SimulationConfig = USUAL,
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
         if isinstance(machine, AdaptingMachine):
             machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
-        self._trace, self._machine, self._premises = trace, machine, premises
+        self._trace, self._machine, self._premises = trace, machine, config
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
-        self._policy = with_helpers(driven(policy, machine.cluster, premises.prices), premises.lending)
+        self._policy = with_helpers(driven(policy, machine.cluster, config.prices), config.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._coming, self._arrived = trace.coming(), 0
         self._books = SimulatedBooks(machine.cluster, self._coming.most)
         self._calendar = Calendar()
         self._timeline = Timeline()
-        self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
+        self._lanes, self._lane_numbers = Lanes(config.slack), count(1)
         self._preprocessors, self._feedings = SharedPreprocessors(trace.feeds), 0
         self._lent = 0  # trainers that prepare samples, by the last plan
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)

@@ -14,8 +14,8 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.journal.journal import Journal
 from fleet.machine.signals import StopFlag
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.walltime import Walltime
 from tests.journals import as_event, read_lines

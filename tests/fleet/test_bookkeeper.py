@@ -15,8 +15,8 @@ from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from tests.journals import as_event
 
 OLD_RUN = Path(__file__).parents[1] / "run/old_runs/first/stopped/journal.jsonl"

@@ -16,8 +16,9 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import AtStep, Start
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster, Plan, Policy, State, Trigger
+from fleet.scheduling.model.policy import Plan, Policy, State, Trigger
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from trainers.task.batch_schedule import BatchChange, BatchSchedule

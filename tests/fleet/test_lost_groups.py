@@ -13,8 +13,8 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal, as_json
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 

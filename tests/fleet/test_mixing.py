@@ -10,8 +10,8 @@ import pytest
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.machine.cluster_map import ClusterMap, pretended
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.mixed_kinds import mixes_kinds, stays_on_one
 from fleet.spec import EnsembleSpec

@@ -21,8 +21,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
 from fleet.search.searched import Searched
-from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.settings import cases_of
 from fleet.simulator.comparing.workload import Workload
 from fleet.spec import results_mapping
 from tests.journals import as_events

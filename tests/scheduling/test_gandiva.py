@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.papers.gandiva import NodeSets
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.policy import JobState, Plan, State, validate
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster, Plan, State, validate
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.malleable import water_fill
 from tests.scheduling.support.printed import job

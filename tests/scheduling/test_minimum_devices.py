@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster, State, validate
+from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum, policy, policy_class
 from fleet.scheduling.policies.easyscale import EasyScale

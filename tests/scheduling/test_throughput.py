@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.policy import JobState, State, Trigger, validate
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, Trigger, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.throughput import (
     AllReduceTimes,

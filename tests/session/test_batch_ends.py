@@ -12,8 +12,8 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.measuring.batch_ends import BatchEnds
 from fleet.session.measuring.plan import Measurement

@@ -12,7 +12,7 @@ import pytest
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
-from fleet.scheduling.model.policy import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.chosen_batches import Batches
 from fleet.session.measuring.plan import Measurement

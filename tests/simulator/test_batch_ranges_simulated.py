@@ -19,8 +19,7 @@ from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import BatchRangeMachine, BatchRates, RateTable
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.trace import JobColumns, Trace
 
 COUNTS = (1, 2, 4, 8)
 TABLE = RateTable(

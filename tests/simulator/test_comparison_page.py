@@ -14,8 +14,8 @@ from fleet.commands.simulated.figures import POINTS
 from fleet.commands.simulated.page import comparison_page
 from fleet.commands.simulated.side_by_side import columns, rows
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.comparing.cases import Case, cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.settings import Case, cases_of
 from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.outcome import SimulationOutcome
 from tests.simulator.support import trace_files

@@ -15,9 +15,8 @@ from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import read_rates
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.scheduling.support.blocks import is_block
 from tests.simulator.support.published import published

@@ -12,9 +12,8 @@ from fleet.scheduling.model.policy import Plan, State, Trigger
 from fleet.scheduling.policies import policy
 from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched, clusters, traces
 

@@ -8,8 +8,8 @@ from fleet.commands.simulated.figures import comparison_figures
 from fleet.commands.simulated.side_by_side import columns, rows
 from fleet.report.colours import network_colours
 from fleet.report.rendering import page_environment, plotly, script_json
-from fleet.simulator.comparing.cluster_shape import shape_of
 from fleet.simulator.comparing.comparison import Comparison
+from fleet.simulator.comparing.settings import shape_of
 from fleet.simulator.outcome import SimulationOutcome
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fleet.commands.simulated.page import comparison_page
-from fleet.simulator.comparing.comparison import Comparison
+from fleet.simulator.comparing.comparison import Comparison, device_lines, job_lines, timeline_lines
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.tables.job_table import job_lines
-from fleet.simulator.tables.time_table import device_lines, timeline_lines
 from preprocess.files.writing import make_folder, write_parts, write_whole
 
 PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"

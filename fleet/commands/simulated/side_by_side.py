@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from fleet.report.wording import duration
-from fleet.simulator.comparing.cases import Case
+from fleet.simulator.comparing.settings import Case
 from fleet.simulator.outcome import SimulationOutcome
 
 

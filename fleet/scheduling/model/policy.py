@@ -14,9 +14,6 @@ from typing import Any, ClassVar
 from fleet.scheduling.model.cluster import Cluster, FreeDevices
 from fleet.scheduling.model.jobs import JobState, ServiceWindow
 
-__all__ = ["Allocation", "Cluster", "JobState", "State", "validate"]
-
-
 _ROUNDING = 1e-9  # of an interval: so much before its end counts as its end
 
 

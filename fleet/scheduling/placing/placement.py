@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts
-from fleet.scheduling.model.cluster import FreeDevices
-from fleet.scheduling.model.policy import Allocation, Cluster, State
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.model.policy import Allocation, State
 
 MAX_PERMUTATIONS = 1024  # of Algorithm 3
 _PERMUTED = 7  # 1,024 permutations in lexicographic order change the last 7 places only, as 6! < 1024 < 7!

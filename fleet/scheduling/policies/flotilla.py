@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import ClassVar
 
-from fleet.scheduling.model.policy import Allocation, JobState, Plan, Policy, State, check_flag, check_share
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, Plan, Policy, State, check_flag, check_share
 from fleet.scheduling.placing.placement import place
 from fleet.scheduling.policies.formation import check_delta, form_flotilla, useful_work
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.model.policy import JobState
+from fleet.scheduling.model.jobs import JobState
 
 
 class CandidateRates:

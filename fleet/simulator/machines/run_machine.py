@@ -1,4 +1,4 @@
-"""The jobs of an ensemble's spec, as a trace: what a run of it would have to train."""
+"""The machine of a run that has not begun, and its jobs: they train at the rates that it would start with."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 from fleet.spec import Job
 from fleet.spec.values import unix_seconds
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
-from fleet.scheduling.model.policy import Cluster, JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 
 
