@@ -30,67 +30,6 @@ class NodeFailure:
     until: float = math.inf
 
 
-_EPOCH_IS_OVER = 1e-9  # part of an epoch: a job so near its end has finished it
-
-
-class LossCurves:
-    """The losses that policies may know at any time, which are the finished epochs' losses.
-
-    Args:
-        losses: job -> the loss of each epoch, from the first.
-    """
-
-    def __init__(self, losses: Mapping[str, tuple[float, ...]]) -> None:
-        self._losses = losses
-
-    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
-        """The jobs that have finished epochs since they were looked at, with the losses of these."""
-        if not self._losses:
-            return
-        for job in jobs:
-            curve = self._losses.get(job.name, ())
-            finished = int(job.trained_at(now) / job.epoch + _EPOCH_IS_OVER) if job.epoch else 0
-            if len(job.losses) < min(finished, len(curve)):
-                yield job.changed(losses=curve[:finished])
-
-
-_IS_AT_NEXT = 1e-6  # part of an epoch: a job so near its end has finished it
-
-
-class SharingClasses:
-    """Shows policies the epochs that jobs have finished, and their sharing classes: stream and epoch.
-
-    A job whose samples of an epoch are not known stays in the class of its stream.
-
-    Args:
-        by_epoch: whether jobs share at the same epoch alone; otherwise their classes stay as they are.
-    """
-
-    def __init__(self, by_epoch: bool) -> None:
-        self._by_epoch = by_epoch
-        self._streams: dict[str, str] = {}
-
-    def arrived(self, job: JobState) -> None:
-        """A job is there; its stream is known."""
-        if self._by_epoch and job.stream and job.epoch:
-            self._streams[job.name] = job.stream
-
-    def place(self, job: JobState) -> float:
-        """Samples of its epoch that a job that stands still has trained; 0 where classes have no epochs."""
-        return max(0.0, job.trained - job.epochs * job.epoch) if job.name in self._streams else 0.0
-
-    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
-        """The jobs that are at another epoch than when they were looked at, with the classes of these."""
-        if not self._streams:
-            return
-        for job in jobs:
-            stream = self._streams.get(job.name)
-            if stream is not None:
-                finished = int(job.trained_at(now) / job.epoch + _IS_AT_NEXT)
-                if finished != job.epochs or job.stream == stream:
-                    yield job.changed(epochs=finished, stream=f"{stream}/{finished}")
-
-
 _ROUNDING = 1e-6  # of a step
 
 
@@ -164,7 +103,7 @@ class Simulation:
     ) -> None:
         if isinstance(machine, AdaptingMachine):
             machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
-        self._trace, self._machine, self._premises = trace, machine, config
+        self._trace, self._machine, self._config = trace, machine, config
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
         self._policy = with_helpers(driven(policy, machine.cluster, config.prices), config.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
@@ -240,8 +179,8 @@ class Simulation:
             for job in changed(books.unfinished.values(), now):
                 books.shown(job)
         state = State(
-            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._premises.seed, now,
-            tuple(dict.fromkeys(self._changed)), self._memo, books.free, books.promises, self._premises.margin,
+            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._config.seed, now,
+            tuple(dict.fromkeys(self._changed)), self._memo, books.free, books.promises, self._config.margin,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)
@@ -340,7 +279,7 @@ class Simulation:
         for jobs in together.values():
             readers = [reader_of(job, self._classes.place(job), job.held, job.pace) for job in jobs]
             feed = self._trace.feeds.get(jobs[0].name)
-            made = math.inf if feed is None else feed.later * self._premises.lending.times(self._lent)
+            made = math.inf if feed is None else feed.later * self._config.lending.times(self._lent)
             for members in divided(readers, made):
                 self._open_lane([jobs[index] for index in members])
 
@@ -372,7 +311,7 @@ class Simulation:
         paces = {job.name: self._machine.pace(job, self._books.running[job.name]) for job in jobs}
         shares = self._policy.shares_streams
         readers = [FedJob(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs]
-        most = self._preprocessors.most(readers, self._premises.lending.times(self._lent))
+        most = self._preprocessors.most(readers, self._config.lending.times(self._lent))
         fed = {name: min(pace, most[name]) for name, pace in paces.items()}
         self._feedings += 1
         for name, reading in self._lanes.repace(fed, now).items():
@@ -412,9 +351,9 @@ class Simulation:
         """These jobs end the steps that they are in, and leave; return those whose last steps they are."""
         self._part(jobs, now)
         ended = []
-        for name in jobs if self._premises.whole_steps else ():
+        for name in jobs if self._config.whole_steps else ():
             job = self._books.unfinished[name]
-            if left := self._premises.left_of_step(job, now):
+            if left := self._config.left_of_step(job, now):
                 end, remaining = now + left / job.pace, job.remaining_at(now) - left
                 self._left = max(self._left, end)
                 self._books.repaced(name, max(0.0, remaining), now, job.pace)
@@ -497,3 +436,64 @@ class Simulation:
 
     def _devices_of(self, failure: int) -> frozenset[int]:
         return frozenset(self._machine.cluster.devices_of(self._failures[failure].node))
+
+
+_EPOCH_IS_OVER = 1e-9  # part of an epoch: a job so near its end has finished it
+
+
+class LossCurves:
+    """The losses that policies may know at any time, which are the finished epochs' losses.
+
+    Args:
+        losses: job -> the loss of each epoch, from the first.
+    """
+
+    def __init__(self, losses: Mapping[str, tuple[float, ...]]) -> None:
+        self._losses = losses
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that have finished epochs since they were looked at, with the losses of these."""
+        if not self._losses:
+            return
+        for job in jobs:
+            curve = self._losses.get(job.name, ())
+            finished = int(job.trained_at(now) / job.epoch + _EPOCH_IS_OVER) if job.epoch else 0
+            if len(job.losses) < min(finished, len(curve)):
+                yield job.changed(losses=curve[:finished])
+
+
+_IS_AT_NEXT = 1e-6  # part of an epoch: a job so near its end has finished it
+
+
+class SharingClasses:
+    """Shows policies the epochs that jobs have finished, and their sharing classes: stream and epoch.
+
+    A job whose samples of an epoch are not known stays in the class of its stream.
+
+    Args:
+        by_epoch: whether jobs share at the same epoch alone; otherwise their classes stay as they are.
+    """
+
+    def __init__(self, by_epoch: bool) -> None:
+        self._by_epoch = by_epoch
+        self._streams: dict[str, str] = {}
+
+    def arrived(self, job: JobState) -> None:
+        """A job is there; its stream is known."""
+        if self._by_epoch and job.stream and job.epoch:
+            self._streams[job.name] = job.stream
+
+    def place(self, job: JobState) -> float:
+        """Samples of its epoch that a job that stands still has trained; 0 where classes have no epochs."""
+        return max(0.0, job.trained - job.epochs * job.epoch) if job.name in self._streams else 0.0
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that are at another epoch than when they were looked at, with the classes of these."""
+        if not self._streams:
+            return
+        for job in jobs:
+            stream = self._streams.get(job.name)
+            if stream is not None:
+                finished = int(job.trained_at(now) / job.epoch + _IS_AT_NEXT)
+                if finished != job.epochs or job.stream == stream:
+                    yield job.changed(epochs=finished, stream=f"{stream}/{finished}")

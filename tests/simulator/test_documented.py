@@ -8,6 +8,10 @@ import pytest
 
 from fleet.simulator.traces import FORMATS, Synthetic, TraceJob, formats
 
+PHILLY = (
+    *(*formats.PHILLY_NAMES, *formats.PHILLY_TIMES, *formats.PHILLY_DEVICES),
+    *(*formats.PHILLY_TENANTS, *formats.PHILLY_MODELS, *formats.PHILLY_STATUS),
+)
 TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
 
 
@@ -25,15 +29,7 @@ def section(heading: str) -> str:
         ("elasticflow", formats.ELASTICFLOW_COLUMNS + formats.SHORT_COLUMNS),
         ("easyscale", formats.EASYSCALE_COLUMNS),
         ("pollux", formats.POLLUX_COLUMNS),
-        (
-            "philly",
-            formats.PHILLY_NAMES
-            + formats.PHILLY_TIMES
-            + formats.PHILLY_DEVICES
-            + formats.PHILLY_TENANTS
-            + formats.PHILLY_MODELS
-            + formats.PHILLY_STATUS,
-        ),
+        ("philly", PHILLY),
         ("philly-log", formats.PHILLY_LOG_COLUMNS),
         ("Synthetic traces", [field.name for field in fields(Synthetic)]),
     ],

@@ -62,7 +62,10 @@ def test_a_simulation_lends_the_trainers_that_its_jobs_leave() -> None:
     trace = Trace.of(JobColumns.from_jobs([job])).with_feeds({"a": Feed("d", 0.5, 0.5)})
     ends = [
         Simulation(
-            trace, MeasuredMachine(Cluster((2,)), None), policy("local"), config=SimulationConfig(lending=Lending(1, most))
+            trace,
+            MeasuredMachine(Cluster((2,)), None),
+            policy("local"),
+            config=SimulationConfig(lending=Lending(1, most)),
         ).run().end.item()
         for most in (0, 1)
     ]  # fmt: skip
