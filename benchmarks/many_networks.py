@@ -176,9 +176,9 @@ class _Run:
             self._start(network, device, ends)
 
     def _start(self, network: int, device: int, ends: list[tuple[float, int, int, int]]) -> None:
-        name, running = self.asked.name(network), self.books.ledger.running
+        name, running = self.asked.name(network), self.books.state.running
         allocation = {**running, name: (device,)}
-        paces = {job: self.books.ledger.pace(job, devices) for job, devices in allocation.items()}
+        paces = {job: self.books.state.pace(job, devices) for job, devices in allocation.items()}
         self.books.record(events.Planned(round=self.rounds, allocation=allocation, paces=paces, seconds=0.001))
         self.books.record(
             events.Started(
@@ -209,6 +209,6 @@ class _Run:
         self.books.record(events.Checkpoint(**vars(written)))
 
     def _done(self, network: int, device: int) -> None:
-        name, job = self.asked.name(network), self.books.ledger.jobs[self.asked.name(network)]
+        name, job = self.asked.name(network), self.books.state.jobs[self.asked.name(network)]
         ended = GroupEnded(name, (device,), "done", "epochs", self.asked.epochs, 0)
         self.books.record(end_of(ended, self.rounds - 1, job))

@@ -45,8 +45,8 @@ class Coordinator:
     Args:
         policy: pure; decides what should run from now on.
         executor: carries it out, live or simulated.
-        books: the books and the journal; its clock is the coordinator's clock.
-        outside: the run around it.
+        recorder: the recorder and the journal; its clock is the coordinator's clock.
+        hooks: of the run around it.
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks outside.
         prices: of the devices; None: they do not count.
@@ -54,41 +54,41 @@ class Coordinator:
     """
 
     def __init__(
-        self, policy: Policy, executor: Executor, books: Recorder, outside: RunHooks, silence: float,
+        self, policy: Policy, executor: Executor, recorder: Recorder, hooks: RunHooks, silence: float,
         poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
     ) -> None:  # fmt: skip
-        policy = with_helpers(driven(policy, books.ledger.cluster, prices), books.ledger.helpers.lending)
-        self.policy, self.executor, self.outside = policy, executor, outside
-        self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
+        policy = with_helpers(driven(policy, recorder.state.cluster, prices), recorder.state.helpers.lending)
+        self.policy, self.executor, self.hooks = policy, executor, hooks
+        self.recorder, self.state, self._now = recorder, recorder.state, recorder.journal.seconds
         self._silence, self._poll = silence, poll
-        self._agenda = PolicyTrigger(policy.trigger)
-        self._coming = PendingStarts()
+        self._trigger = PolicyTrigger(policy.trigger)
+        self._pending = PendingStarts()
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something, the longest silent first
         self._stopping, self._asked = False, -math.inf  # all shall leave; when the policy was asked last
-        self._newcomers, self._batches = NewcomerRates(executor, books), BatchRequests(executor, books, outside)
-        self._feeding = Feeding(books, policy.shares_streams)
-        self._first, self._halting = FirstRates(books, outside), Halting(executor, books, outside)
+        self._newcomers, self._batches = NewcomerRates(executor, recorder), BatchRequests(executor, recorder, hooks)
+        self._feeding = Feeding(recorder, policy.shares_streams)
+        self._first, self._halting = FirstRates(recorder, hooks), Halting(executor, recorder, hooks)
         share = policy.shares_streams
-        self._successors = None if following is None else Successors(policy, following, books, share)
+        self._successors = None if following is None else Successors(policy, following, recorder, share)
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
 
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
         self._look_outside()
-        while not self.ledger.jobs.are_over:
+        while not self.state.jobs.are_over:
             with self._work():
-                if self.outside.stop_requested():
+                if self.hooks.stop_requested():
                     if self._stop_all():
                         break
                 elif self._measure():
                     pass
-                elif news := self._first.due(self._now(), not self._coming.devices):
-                    self._agenda.happened(self._now(), *news)
-                elif self._now() >= self._agenda.next:
+                elif news := self._first.due(self._now(), not self._pending.devices):
+                    self._trigger.happened(self._now(), *news)
+                elif self._now() >= self._trigger.next:
                     self._carry_out(self._ask())
-                elif self._coming.devices:
+                elif self._pending.devices:
                     self._start_who_can()
             event = self.executor.next_event(self._patience())
             with self._work():
@@ -100,10 +100,10 @@ class Coordinator:
 
     def _measure(self) -> bool:
         """Go on measuring a job that came without rates, or clearing devices for it; True: plans wait for that."""
-        waits = not self._coming.devices and self._newcomers.advance(self._leave)
+        waits = not self._pending.devices and self._newcomers.advance(self._leave)
         if waits:
-            self._coming = self._newcomers.unhelped
-        self._agenda.measuring = waits or bool(self._newcomers.unhelped.devices)
+            self._pending = self._newcomers.unhelped
+        self._trigger.measuring = waits or bool(self._newcomers.unhelped.devices)
         if self._newcomers.measured:
             self._heard.setdefault(self._newcomers.measured, self._now())
         return waits
@@ -113,56 +113,56 @@ class Coordinator:
         """The coordinator's own, which is charged in CPU seconds: the trainers go on meanwhile."""
         begin = thread_time()
         yield
-        self.books.note(self.ledger.charged, "scheduling", thread_time() - begin)
+        self.recorder.note(self.state.charged, "scheduling", thread_time() - begin)
 
     def _look_outside(self) -> None:
         """Take in who has come, from outside or by the time of arrival that its spec gives."""
         with self._work():
-            self.outside.take_in()
+            self.hooks.take_in()
         now = self._now()
         if changed := self._halting.look(self._leave, self._newcomers.measured):
-            self._agenda.happened(now, *changed)
-        if arrived := self.ledger.come(now):
-            self.books.note(self.ledger.arrived, arrived)
-            urgent = any(self.ledger.jobs[job].state.guaranteed for job in arrived)
-            self._agenda.happened(now, *arrived, urgent=urgent)
+            self._trigger.happened(now, *changed)
+        if arrived := self.state.come(now):
+            self.recorder.note(self.state.arrived, arrived)
+            urgent = any(self.state.jobs[job].state.guaranteed for job in arrived)
+            self._trigger.happened(now, *arrived, urgent=urgent)
 
     def _patience(self) -> float:
         """How long to wait for an event before there is something else to do, seconds."""
         now = self._now()
         silences = (heard + self._silence for heard in self._heard.values())
         silent = next((end for end in silences if end > now), math.inf)
-        until = min(self._agenda.next, self.ledger.next_arrival, silent, self._first.next)
+        until = min(self._trigger.next, self.state.next_arrival, silent, self._first.next)
         return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
         """What the policy wants from now on. Devices stand idle meanwhile: all of that time counts, not the CPU's."""
         begin, cpu = perf_counter(), thread_time()
-        changed = tuple(dict.fromkeys((*self._agenda.changed, *self._coming.devices)))  # as if these had started
+        changed = tuple(dict.fromkeys((*self._trigger.changed, *self._pending.devices)))  # as if these had started
         self._asked = self._now()
-        state = self.ledger.state(self._asked, changed, self._agenda.memo)
+        state = self.state.for_policy(self._asked, changed, self._trigger.memo)
         plan = self.policy.plan(state)
         validate(plan.whole_of(state.staying), state)
         self._plan_seconds = perf_counter() - begin
-        self.books.note(self.ledger.charged, "scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
+        self.recorder.note(self.state.charged, "scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._first.choose(self.policy, state, plan)
-        self._agenda.planned(plan)
+        self._trigger.planned(plan)
         return plan
 
     def _carry_out(self, plan: Plan) -> None:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
-        running = self.ledger.running
-        allocation = plan.whole_of(unharmed(self.ledger.held, self.ledger.lost_devices))
+        running = self.state.running
+        allocation = plan.whole_of(unharmed(self.state.held, self.state.lost_devices))
         if self._successors is not None:
             self._successors.settle(allocation)
-        anew = {job for job in self.ledger.shares if self.ledger.is_dealt_badly(job)}
+        anew = {job for job in self.state.shares if self.state.is_dealt_badly(job)}
         anew |= self._leaving | plan.lanes.keys()  # who was told to go cannot be called back: it begins again there
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
             if job in anew or job not in running
-            or (running[job] != devices or job in self.ledger.kept) and self._first.has(job) != tuple(devices)
+            or (running[job] != devices or job in self.state.kept) and self._first.has(job) != tuple(devices)
         }  # fmt: skip
         if self.policy.shares_streams:
             new = self._first.with_mates(new, allocation)
@@ -171,9 +171,9 @@ class Coordinator:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
         told = {"bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
-        self._coming = PendingStarts(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
+        self._pending = PendingStarts(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
         self._start_who_can()
-        if not self._coming.devices and not self._leaving:
+        if not self._pending.devices and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
         self._check_somebody_trains(plan)
 
@@ -181,84 +181,84 @@ class Coordinator:
         """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
             self._promise(name)
-        self._tell_late(self.ledger.noticed(plan.late))
-        self.books.record_windows(plan.windows)
-        self.books.note(self.ledger.promised, plan.promises)
+        self._tell_late(self.state.noticed(plan.late))
+        self.recorder.record_windows(plan.windows)
+        self.recorder.note(self.state.promised, plan.promises)
         for name in plan.promoted:
-            self.books.record(events.ServiceReset(job=name))
+            self.recorder.record(events.ServiceReset(job=name))
         for name, why in plan.dropped.items():
-            error, epoch = dropped_by(self.policy.name, why), self.ledger.jobs[name].epoch
-            self.books.record(events.Failed(job=name, epoch=epoch, error=error))
+            error, epoch = dropped_by(self.policy.name, why), self.state.jobs[name].epoch
+            self.recorder.record(events.Failed(job=name, epoch=epoch, error=error))
         self._undecided = plan.undecided
         self._tell_verdicts()
 
     def _tell_verdicts(self) -> None:
         """Tell the owners of jobs that came whether their deadlines are promised, as far as that is known."""
-        for name in list(self.outside.undecided()):
-            job = self.ledger.jobs[name]
+        for name in list(self.hooks.undecided()):
+            job = self.state.jobs[name]
             seen = job.curve is not None and job.state.arrival <= self._asked and name not in self._undecided
             if job.state.admitted:
-                self.outside.decided(name, True, "")
+                self.hooks.decided(name, True, "")
             elif not job.waits:
-                self.outside.decided(name, False, (job.error or job.status).strip().splitlines()[-1])
+                self.hooks.decided(name, False, (job.error or job.status).strip().splitlines()[-1])
             elif seen:
                 why = f"policy {self.policy.name} promises it nothing; it trains as if it had no deadline"
-                self.outside.decided(name, False, why)
+                self.hooks.decided(name, False, why)
 
     def _promise(self, name: str) -> None:
-        deadline = self.ledger.jobs[name].state.deadline
-        self.books.record(events.Admitted(job=name, deadline=deadline if deadline < math.inf else None))
+        deadline = self.state.jobs[name].state.deadline
+        self.recorder.record(events.Admitted(job=name, deadline=deadline if deadline < math.inf else None))
 
     def _tell_late(self, late: Mapping[str, float]) -> None:
         """Tell of each promise that cannot be kept any more, once, and of each that can be kept after all."""
-        known = self.ledger.late
+        known = self.state.late
         for name in late.keys() - known:
-            end, deadline = late[name], self.ledger.jobs[name].state.deadline
-            self.books.record(events.Late(job=name, deadline=deadline, end=end if end < math.inf else None))
+            end, deadline = late[name], self.state.jobs[name].state.deadline
+            self.recorder.record(events.Late(job=name, deadline=deadline, end=end if end < math.inf else None))
         for name in known - late.keys():
             self._promise(name)
 
     def _check_somebody_trains(self, plan: Plan) -> None:
-        if self.ledger.running:
+        if self.state.running:
             return
-        waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
+        waiting = [job.name for job in self.state.unfinished if job.state.arrival <= self._now()]
         if not waiting:
             return
-        end_if_stranded(waiting, self.ledger.stranded)
+        end_if_stranded(waiting, self.state.stranded)
         if plan.wake == math.inf:
-            raise nobody_trains(self.policy.name, waiting, self.ledger.lost_devices)
+            raise nobody_trains(self.policy.name, waiting, self.state.lost_devices)
 
     def _start_who_can(self) -> None:
         """Start those who come once they and their devices are free: together, as some may share samples."""
-        coming = {job: devices for job, devices in self._coming.devices.items() if self.ledger.jobs[job].waits}
-        self._coming = replace(self._coming, devices=coming)
-        running = self.ledger.running
+        coming = {job: devices for job, devices in self._pending.devices.items() if self.state.jobs[job].waits}
+        self._pending = replace(self._pending, devices=coming)
+        running = self.state.running
         held = {device for devices in running.values() for device in devices}
         wanted = {device for devices in coming.values() for device in devices}
         if coming and held.isdisjoint(wanted) and running.keys().isdisjoint(coming):
-            starting, self._coming = self._coming, PendingStarts()
+            starting, self._pending = self._pending, PendingStarts()
             self._start(starting)
 
     def _start(self, starting: PendingStarts) -> None:
         """Begin a round."""
-        allocation = {**self.ledger.held, **starting.devices}
+        allocation = {**self.state.held, **starting.devices}
         self._end_round()
         self._batches.settle(starting.devices, starting.batches)
         others_go_on = len(allocation) - len(starting.devices) > MOST_TOLD_AGAIN
         named = starting.devices if others_go_on else allocation
-        paces = {job: self.ledger.pace(job, devices) for job, devices in named.items()}
-        number, keys = len(self.ledger.rounds), starting.keys
-        self.books.record(
+        paces = {job: self.state.pace(job, devices) for job, devices in named.items()}
+        number, keys = len(self.state.rounds), starting.keys
+        self.recorder.record(
             events.Planned(round=number, allocation=named, paces=paces, others_go_on=others_go_on, **keys)
         )
         starts = [self._start_of(job, starting) for job in starting.devices]
         batch = self._feeding.choose(number, starts, allocation)
         told = {start.job: start for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
-            job, devices = self.ledger.jobs[started.job], starting.devices[started.job]
+            job, devices = self.state.jobs[started.job], starting.devices[started.job]
             begun = self._first.begins_on(job.name, devices)
-            start, kinds = told[job.name], self.ledger.kinds_of(told[job.name].devices)
-            self.books.record(
+            start, kinds = told[job.name], self.state.kinds_of(told[job.name].devices)
+            self.recorder.record(
                 events.Started(
                     round=number,
                     job=job.name,
@@ -276,22 +276,22 @@ class Coordinator:
             )
             self._hear(job.name)
             self._first.started(job.name, begun, self._now())
-            self._agenda.started(job.name)
+            self._trigger.started(job.name)
             self._batches.started(job.name)
             if self._successors is not None:
                 self._successors.started(job.name)
-        self.outside.save()
+        self.hooks.save()
 
     def _start_of(self, name: str, starting: PendingStarts) -> Start:
-        job, devices = self.ledger.jobs[name], self._first.begins_on(name, starting.devices[name])
-        kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
-        turns = job.turn_seconds(kinds, self.ledger.feeds(name))
+        job, devices = self.state.jobs[name], self._first.begins_on(name, starting.devices[name])
+        kinds, resume, lane = self.state.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
+        turns = job.turn_seconds(kinds, self.state.feeds(name))
         return Start(name, devices, job.epoch, job.step, resume, turns, lane, job.shares(kinds), until=job.until)
 
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:
             self._leaving.add(job)
-            self.executor.stop(job, "ahead" if self.ledger.jobs[job].state.ahead and why == "policy" else why)
+            self.executor.stop(job, "ahead" if self.state.jobs[job].state.ahead and why == "policy" else why)
 
     def _stop_all(self) -> bool:
         """Have everybody leave; return whether all have, and what they did is saved."""
@@ -299,104 +299,104 @@ class Coordinator:
             self._stopping = True
             if self._successors is not None:
                 self._successors.settle({})
-            self.books.record(events.Stopping(jobs=tuple(self.ledger.running)))
-            for job in list(self.ledger.running):
+            self.recorder.record(events.Stopping(jobs=tuple(self.state.running)))
+            for job in list(self.state.running):
                 self._leave(job, "signal")
-        return not self.executor.save_held() and not self.ledger.running
+        return not self.executor.save_held() and not self.state.running
 
     def _end_round(self) -> None:
-        if (last := self.ledger.round) is not None:
-            self.books.record(events.RoundEnded(round=last.index, start=last.start, end=self._now()))
+        if (last := self.state.round) is not None:
+            self.recorder.record(events.RoundEnded(round=last.index, start=last.start, end=self._now()))
 
     def _record(self, event: Event) -> None:
         """Book one event and write it down."""
         if isinstance(event, RanksGone):
             self._record_loss(event)
             return
-        if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
+        if event.job in self.state.running:  # a job's last checkpoint may come when its group has parted
             self._hear(event.job)
         if isinstance(event, EpochEnded):
-            devices = self.ledger.running.get(event.job)
+            devices = self.state.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
-                before = self.ledger.jobs[event.job].expected_end
-                self.books.record(epoch_of(event, self._round, devices))
+                before = self.state.jobs[event.job].expected_end
+                self.recorder.record(epoch_of(event, self._round, devices))
                 self._first.ended_epoch(event.job)
-                if not self._learn(event.job, before) and self.ledger.is_dealt_badly(event.job):
-                    self._agenda.happened(self._now(), event.job)
+                if not self._learn(event.job, before) and self.state.is_dealt_badly(event.job):
+                    self._trigger.happened(self._now(), event.job)
                 elif self._successors is not None and self._is_quiet:
                     self._successors.look(self._now(), event.seconds)
         elif isinstance(event, CheckpointWritten):
-            record_checkpoint(self.books.record, event)
+            record_checkpoint(self.recorder.record, event)
         elif isinstance(event, Formed):
-            self.books.record(events.Formed(job=event.job, seconds=event.seconds))
+            self.recorder.record(events.Formed(job=event.job, seconds=event.seconds))
             for text in event.warnings:
-                self.books.record(events.Warned(text=text, job=event.job))
+                self.recorder.record(events.Warned(text=text, job=event.job))
         elif isinstance(event, StepsTimed):
             self._first.told(event)
         elif isinstance(event, Measured):
             self._heard.pop(event.job, None)
             self._newcomers.take(event)
-            self._agenda.happened(self._now(), event.job)
+            self._trigger.happened(self._now(), event.job)
         elif isinstance(event, GroupEnded):
             self._record_end(self._judged(event))
         elif isinstance(event, SetBack):
-            found = self.outside.stands(event.job)
-            self.books.record(events.SetBack(job=event.job, epoch=found.epoch, step=found.step))
-            self._agenda.happened(self._now(), event.job)
+            found = self.hooks.stands(event.job)
+            self.recorder.record(events.SetBack(job=event.job, epoch=found.epoch, step=found.step))
+            self._trigger.happened(self._now(), event.job)
         elif isinstance(event, AtStep):
-            before = self.ledger.jobs[event.job].expected_end
-            self.books.announce(events.Progress(**vars(event)))
-            if self._learn(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
-                self.books.announce(events.Slowed(job=event.job, rate=event.rate))
+            before = self.state.jobs[event.job].expected_end
+            self.recorder.announce(events.Progress(**vars(event)))
+            if self._learn(event.job, before) and 0 < event.rate < self.state.jobs[event.job].state.pace:
+                self.recorder.announce(events.Slowed(job=event.job, rate=event.rate))
 
     def _learn(self, job: str, before: float) -> bool:
         """Tell the agenda a job's expected end, and what it was `before`; True: a promise is later, plans follow."""
-        if job not in self.ledger.running:
+        if job not in self.state.running:
             return False
-        patience = self.ledger.margin if self.ledger.jobs[job].state.admitted else None
-        return self._agenda.learnt(self._now(), job, before, self.ledger.jobs[job].expected_end, patience)
+        patience = self.state.margin if self.state.jobs[job].state.admitted else None
+        return self._trigger.learnt(self._now(), job, before, self.state.jobs[job].expected_end, patience)
 
     @property
     def _is_quiet(self) -> bool:
         """Whether the last plan is carried out and no other is about to be made."""
-        busy = self._stopping or self._leaving or self._coming.devices or self._agenda.clearing
-        return not busy and self._agenda.next > self._now()
+        busy = self._stopping or self._leaving or self._pending.devices or self._trigger.clearing
+        return not busy and self._trigger.next > self._now()
 
     @property
     def _round(self) -> int:
-        return self.ledger.rounds[-1].index
+        return self.state.rounds[-1].index
 
     def _record_loss(self, event: RanksGone) -> None:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
-        self.books.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
-        self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
-        self._coming = PendingStarts()
+        self.recorder.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
+        self._trigger.happened(self._now(), *self._pending.devices, *self.state.stranded, urgent=True)
+        self._pending = PendingStarts()
         if self._successors is not None:
             self._successors.settle({})
-        self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
+        self._trigger.clearing = (self._trigger.clearing or event.all_leave) and bool(self.state.running)
 
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
         self._newcomers.ended(event.job)
         self._first.ended(event.job)
-        curves, guessed = self.ledger.jobs[event.job].curves, self.ledger.jobs[event.job].guessed
+        curves, guessed = self.state.jobs[event.job].curves, self.state.jobs[event.job].guessed
         if curves:
-            self.books.record_rates(event.job, curves, "guessed" if guessed else "training")
-        self.books.record(end_of(event, self._round if curves else None, self.ledger.jobs[event.job]))  # None: measured
+            self.recorder.record_rates(event.job, curves, "guessed" if guessed else "training")
+        self.recorder.record(end_of(event, self._round if curves else None, self.state.jobs[event.job]))
         self._halting.ended(event)
         self._tell_verdicts()
-        self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
+        self._trigger.clearing = self._trigger.clearing and bool(self.state.running)
         batches = self._batches.due(event)
         successor = self._successors and self._successors.after(event)
-        if successor and not self._coming.devices and not self._stopping:
-            self._agenda.noted(event.job)
-            self._coming = PendingStarts({successor.job: successor.devices}, keys={"seconds": 0.0})
-        elif batches and not self._coming.devices:
-            self._coming = PendingStarts({event.job: event.devices}, batches=batches)
-        elif not (self._coming.devices and event.reason in ("policy", "ahead")):  # it makes room for a plan
-            self._agenda.happened(self._now(), event.job)
-        self.outside.save()
+        if successor and not self._pending.devices and not self._stopping:
+            self._trigger.noted(event.job)
+            self._pending = PendingStarts({successor.job: successor.devices}, keys={"seconds": 0.0})
+        elif batches and not self._pending.devices:
+            self._pending = PendingStarts({event.job: event.devices}, batches=batches)
+        elif not (self._pending.devices and event.reason in ("policy", "ahead")):  # it makes room for a plan
+            self._trigger.happened(self._now(), event.job)
+        self.hooks.save()
 
     def _judged(self, event: GroupEnded) -> GroupEnded:
         """What became of a job whose group was lost: its checkpoints say from where it goes on, or that it is done.
@@ -405,15 +405,15 @@ class Coordinator:
         """
         if event.why != "lost":
             return event
-        found, job = self.outside.stands(event.job), self.ledger.jobs[event.job]
+        found, job = self.hooks.stands(event.job), self.state.jobs[event.job]
         event = replace(event, epoch=found.epoch, step=found.step)
         if found.ended:
-            self.books.note(self.ledger.stands_at, event.job, found)
+            self.recorder.note(self.state.stands_at, event.job, found)
             return replace(event, why="done", reason=found.ended)
-        death = self.outside.death(event.devices)
+        death = self.hooks.death(event.devices)
         if death is not None and death.stack:
             return replace(event, why="failed", error=death.error, traceback=death.stack, cost_ranks=True)
-        losses = job.ranks_cost + (not self.ledger.lost_devices.isdisjoint(event.devices))
+        losses = job.ranks_cost + (not self.state.lost_devices.isdisjoint(event.devices))
         if losses <= MOST_LOSSES:
             return event
         return replace(event, why="failed", error=costs_too_many(losses), cost_ranks=True)
@@ -432,20 +432,20 @@ class Coordinator:
             late = now - heard - self._silence
             if late <= 0:
                 return
-            devices = self.ledger.running.get(job, ())
-            if late > self._silence or not self.outside.waits(devices):
+            devices = self.state.running.get(job, ())
+            if late > self._silence or not self.hooks.waits(devices):
                 text = (
                     f"job {job} on devices {', '.join(map(str, devices))} has said nothing for {now - heard:.0f} s; "
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"
                 )
-                self.books.record(
+                self.recorder.record(
                     events.Failed(
                         round=self._round,
                         job=job,
                         devices=devices,
-                        epoch=self.ledger.jobs[job].epoch,
+                        epoch=self.state.jobs[job].epoch,
                         error=text,
-                        traceback=self.outside.stuck(),
+                        traceback=self.hooks.stuck(),
                         cost_ranks=True,
                     )
                 )
@@ -540,12 +540,12 @@ class BatchRequests:
 
     Args:
         executor: is told of jobs that leave at the end of their epoch.
-        books: what is settled is written there.
-        outside: tells everybody.
+        recorder: what is settled is written there.
+        hooks: tells everybody.
     """
 
-    def __init__(self, executor: Executor, books: Recorder, outside: RunHooks) -> None:
-        self._executor, self._books, self._outside = executor, books, outside
+    def __init__(self, executor: Executor, recorder: Recorder, hooks: RunHooks) -> None:
+        self._executor, self._recorder, self._hooks = executor, recorder, hooks
         self._wanted: dict[str, int] = {}  # by jobs inside an epoch: samples of a step from its end on
 
     def settle(self, starting: Iterable[str], wanted: Mapping[str, int]) -> None:
@@ -555,21 +555,21 @@ class BatchRequests:
             wanted: samples of a step, of the jobs that shall have others than they have.
         """
         for name in starting:
-            job = self._books.ledger.jobs[name]
+            job = self._recorder.state.jobs[name]
             self._wanted.pop(name, None)
             if job.batches is None or job.batch is None:
                 continue
             target = job.batches.nearest(wanted.get(name, job.batch))
             batch = job.batches.nearest(job.towards(target))
             if job.schedule is None:
-                self._books.record(events.Batch(job=name, batch=batch))
+                self._recorder.record(events.Batch(job=name, batch=batch))
             elif job.step and not job.is_as_it_has(batch):
                 self._wanted[name] = target
             elif not job.is_as_it_has(batch):
-                self._books.record(events.Batch(job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch)))
+                self._recorder.record(events.Batch(job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch)))
                 if batch != target:
                     self._wanted[name] = target
-            self._outside.tell_batch(name)
+            self._hooks.tell_batch(name)
 
     def started(self, job: str) -> None:
         """A job trains; if it wants another batch, that comes at the end of this epoch."""
@@ -590,16 +590,16 @@ class Wishes(Protocol):
 
 
 class Halting:
-    """Lets jobs leave that somebody wants stopped, and books them once what they did is saved.
+    """Lets jobs leave that somebody wants stopped, and recorder them once what they did is saved.
 
     Args:
         executor: saves jobs that wait in memory.
-        books: of the run.
-        outside: knows the wishes.
+        recorder: of the run.
+        hooks: knows the wishes.
     """
 
-    def __init__(self, executor: Executor, books: Recorder, outside: RunHooks) -> None:
-        self._executor, self._books, self._outside = executor, books, outside
+    def __init__(self, executor: Executor, recorder: Recorder, hooks: RunHooks) -> None:
+        self._executor, self._recorder, self._hooks = executor, recorder, hooks
         self._wishes: Collection[str] = ()
 
     def look(self, leave: Callable[[str, StopReason], None], measured: str) -> list[str]:
@@ -609,8 +609,8 @@ class Halting:
             leave: asks a job to leave its devices.
             measured: the job that is measured now; it is stopped after that.
         """
-        wishes, jobs, running = self._outside.halted(), self._books.ledger.jobs, self._books.ledger.running
-        over = [n for n in self._wishes if n not in wishes and n in jobs and _is_stopped(self._books, n)]
+        wishes, jobs, running = self._hooks.halted(), self._recorder.state.jobs, self._recorder.state.running
+        over = [n for n in self._wishes if n not in wishes and n in jobs and _is_stopped(self._recorder, n)]
         self._wishes = wishes
         waiting = [name for name in wishes if name in jobs and jobs[name].waits and name != measured]
         for name in waiting:
@@ -620,38 +620,38 @@ class Halting:
         if idle and self._executor.save_held():
             idle = []  # until what they did is on the disk
         for name in idle:
-            _halt(self._books, name)
+            _halt(self._recorder, name)
         for name in over:
-            _take_up(self._books, name)
+            _take_up(self._recorder, name)
         return [*idle, *over]
 
     def ended(self, event: GroupEnded) -> None:
         """A group has ended; a job that was asked to leave has written its checkpoint."""
         if event.why == "stopped" and event.reason == "asked":
-            _halt(self._books, event.job)
+            _halt(self._recorder, event.job)
 
 
-def heed(wishes: Wishes, books: Recorder) -> None:
+def heed(wishes: Wishes, recorder: Recorder) -> None:
     """Book, as a session begins, which jobs were stopped by name since the last one, and which are taken up again."""
     wanted = wishes.jobs()
-    for name, job in list(books.ledger.jobs.items()):
+    for name, job in list(recorder.state.jobs.items()):
         if name in wanted and job.waits:
-            _halt(books, name)
-        elif name not in wanted and _is_stopped(books, name):
-            _take_up(books, name)
+            _halt(recorder, name)
+        elif name not in wanted and _is_stopped(recorder, name):
+            _take_up(recorder, name)
 
 
-def _halt(books: Recorder, name: str) -> None:
-    job = books.ledger.jobs[name]
-    books.record(events.Halted(job=name, epoch=job.epoch, step=job.step))
+def _halt(recorder: Recorder, name: str) -> None:
+    job = recorder.state.jobs[name]
+    recorder.record(events.Halted(job=name, epoch=job.epoch, step=job.step))
 
 
-def _take_up(books: Recorder, name: str) -> None:
-    books.record(events.TakenUp(job=name))
+def _take_up(recorder: Recorder, name: str) -> None:
+    recorder.record(events.TakenUp(job=name))
 
 
-def _is_stopped(books: Recorder, name: str) -> bool:
-    return books.ledger.jobs[name].status == "stopped"
+def _is_stopped(recorder: Recorder, name: str) -> bool:
+    return recorder.state.jobs[name].status == "stopped"
 
 
 MOST_EPOCH_SECONDS = 5.0
@@ -678,16 +678,16 @@ class Successors:
     Args:
         policy: the run's.
         executor: tells them.
-        books: say how far networks are.
+        recorder: say how far networks are.
         share: whether networks at one place of a stream read together.
     """
 
-    def __init__(self, policy: Policy, executor: Following, books: Recorder, share: bool) -> None:
-        self._policy, self._executor, self._ledger, self._share = policy, executor, books.ledger, share
+    def __init__(self, policy: Policy, executor: Following, recorder: Recorder, share: bool) -> None:
+        self._policy, self._executor, self._state, self._share = policy, executor, recorder.state, share
         self._of: dict[str, Successor] = {}  # job that trains its last epoch -> who follows it
         self._due: dict[str, Successor] = {}  # whom they followed has left, and they have not been started yet
         self._asked: frozenset[str] = frozenset()  # in their last epochs when the policy was asked last
-        self._is_quick = not books.ledger.cluster.kinds
+        self._is_quick = not recorder.state.cluster.kinds
 
     def look(self, now: float, seconds: float) -> None:
         """Choose who follows the networks that are in their last epochs, and tell them.
@@ -697,19 +697,19 @@ class Successors:
         """
         if not self._is_quick or seconds > MOST_EPOCH_SECONDS:
             return
-        ending = {job for job in self._ledger.running if job not in self._of and self._is_last(job)}
+        ending = {job for job in self._state.running if job not in self._of and self._is_last(job)}
         if not ending or ending == self._asked:
             return
         self._asked = frozenset(ending)
-        if self._ledger.lost_devices or self._ledger.kept or self._ledger.helpers.counted:
+        if self._state.lost_devices or self._state.kept or self._state.helpers.counted:
             return
         state, begin = self._as_if_ended(now, ending), thread_time()
         plan = self._policy.plan(state)
         self._is_quick = thread_time() - begin < MOST_PLAN_SECONDS
-        freed = {device for job in ending for device in self._ledger.running[job]}
+        freed = {device for job in ending for device in self._state.running[job]}
         found = self._followers(plan, state.running, freed)
         starts = {
-            next(name for name in ending if devices[0] in self._ledger.running[name]): self._start_of(job, devices)
+            next(name for name in ending if devices[0] in self._state.running[name]): self._start_of(job, devices)
             for job, devices in found.items()
         }
         if starts and self._executor.follow(starts, self._share):
@@ -733,7 +733,7 @@ class Successors:
     def settle(self, allocation: Allocation) -> None:
         """Call off whoever does not follow by a new plan."""
         for job, found in list(self._of.items()):
-            goes_on = self._ledger.running.get(job, ()) == allocation.get(job) and found.job not in allocation
+            goes_on = self._state.running.get(job, ()) == allocation.get(job) and found.job not in allocation
             if not (goes_on and self._waits(found)):
                 self._executor.call_off(found.job)
                 del self._of[job]
@@ -744,18 +744,18 @@ class Successors:
         self._asked = frozenset()
 
     def _waits(self, found: Successor) -> bool:
-        return self._ledger.jobs[found.job].waits and found.job not in self._ledger.running
+        return self._state.jobs[found.job].waits and found.job not in self._state.running
 
     def _is_last(self, job: str) -> bool:
         """Whether a job's last epoch has just begun, on one device."""
-        record = self._ledger.jobs[job]
-        known = record.until is None and len(self._ledger.running[job]) == 1 and record.samples < math.inf
+        record = self._state.jobs[job]
+        known = record.until is None and len(self._state.running[job]) == 1 and record.samples < math.inf
         left = record.samples - record.epoch * record.state.epoch if known else 0.0
         return record.step == 0 and 0 < left <= record.state.epoch
 
     def _as_if_ended(self, now: float, ending: Collection[str]) -> State:
         """The state in which these networks are done, and those before them whose successors are known."""
-        state, gone = self._ledger.state(now), {*ending, *self._of}
+        state, gone = self._state.for_policy(now), {*ending, *self._of}
         running = {job: devices for job, devices in state.running.items() if job not in gone}
         running |= {found.job: found.devices for found in self._of.values()}
         by_name = {name: job for name, job in state.by_name.items() if name not in gone}
@@ -774,14 +774,14 @@ class Successors:
 
     def _is_plain(self, job: str) -> bool:
         """Whether nothing has to be settled before a job starts."""
-        record = self._ledger.jobs[job]
+        record = self._state.jobs[job]
         fresh = not record.started and record.epoch == record.step == 0
         return fresh and record.until is None and record.batches is None and record.schedule is None
 
     def _start_of(self, job: str, devices: tuple[int, ...]) -> Start:
-        record = self._ledger.jobs[job]
-        turns = record.turn_seconds(self._ledger.kinds_of(devices), self._ledger.feeds(job))
-        return Start(job, devices, 0, 0, False, turns, shares=record.shares(self._ledger.kinds_of(devices)))
+        record = self._state.jobs[job]
+        turns = record.turn_seconds(self._state.kinds_of(devices), self._state.feeds(job))
+        return Start(job, devices, 0, 0, False, turns, shares=record.shares(self._state.kinds_of(devices)))
 
 
 FASTER = 1.1
@@ -796,12 +796,12 @@ class Feeding:
     Lanes that are open stay with those who fill them.
 
     Args:
-        books: they know how fast preprocessors are; what is chosen is written there.
+        recorder: they know how fast preprocessors are; what is chosen is written there.
         share: whether jobs at the same place of a stream read together.
     """
 
-    def __init__(self, books: Recorder, share: bool) -> None:
-        self._books, self._ledger, self._share = books, books.ledger, share
+    def __init__(self, recorder: Recorder, share: bool) -> None:
+        self._recorder, self._state, self._share = recorder, recorder.state, share
 
     def choose(self, round_: int, batch: Sequence[Start], allocation: Allocation) -> tuple[Start, ...]:
         """The starts of a round, of which this is the whole allocation; those that go on are among them.
@@ -809,14 +809,14 @@ class Feeding:
         Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
         trains, all preprocessors work.
         """
-        path, lent = self._ledger.data_path, self._ledger.helpers.counted
-        if path is None or path.most + lent < 2 or any(self._ledger.jobs[job].guessed for job in allocation):
+        path, lent = self._state.data_path, self._state.helpers.counted
+        if path is None or path.most + lent < 2 or any(self._state.jobs[job].guessed for job in allocation):
             return tuple(batch)
         demand = self._demand(batch, allocation)
         needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
         working = min(needed, path.most)
         trainers = self._without_network(batch)[: needed - working]
-        self._books.record(
+        self._recorder.record(
             events.Preprocessing(round=round_, demand=demand, working=working, available=path.most, trainers=trainers)
         )
         return tuple(replace(start, makers=working, prepared_by=trainers) for start in batch)
@@ -829,19 +829,19 @@ class Feeding:
             allocation: all who train from now on.
             lent: how many trainers may prepare samples then.
         """
-        if not self._ledger.helpers.lending.most:
+        if not self._state.helpers.lending.most:
             return {**new}
         wanted = {device for devices in new.values() for device in devices}
-        others = {job: tuple(allocation[job]) for job in self._ledger.running if job in allocation and job not in new}
-        readers = self._ledger.helpers.readers(others, wanted)
+        others = {job: tuple(allocation[job]) for job in self._state.running if job in allocation and job not in new}
+        readers = self._state.helpers.readers(others, wanted)
         if not readers and self._is_worth_forming(others, allocation, lent):
             readers = list(others)
         return {**new, **{job: others[job] for job in readers}}
 
     def _is_worth_forming(self, others: Allocation, allocation: Allocation, lent: int) -> bool:
         """Whether those who would go on train so much faster with so many trainers that prepare samples."""
-        path, known = self._ledger.data_path, len(self._ledger.helpers.devices(others))
-        jobs = [self._ledger.jobs[job] for job in others]
+        path, known = self._state.data_path, len(self._state.helpers.devices(others))
+        jobs = [self._state.jobs[job] for job in others]
         if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
             return False
         demand = self._demand((), allocation)
@@ -849,30 +849,30 @@ class Feeding:
         if not then or then < FASTER * now:
             return False
         lasts = max(job.expected_end - job.state.ready for job in jobs) * demand / now  # as slowly as they are fed
-        return lasts * (1 - now / then) > WORTH * self._ledger.longest_forming
+        return lasts * (1 - now / then) > WORTH * self._state.longest_forming
 
     def _without_network(self, batch: Sequence[Start]) -> tuple[int, ...]:
         """The devices that no job has, those first whose trainers prepare samples now, then the last ones."""
-        held = [*self._ledger.held.values(), *(start.devices for start in batch)]
-        taken = self._ledger.lost_devices.union(*held)
-        now = self._ledger.helpers.devices(self._ledger.running)
-        free = [device for device in range(self._ledger.cluster.size) if device not in taken]
+        held = [*self._state.held.values(), *(start.devices for start in batch)]
+        taken = self._state.lost_devices.union(*held)
+        now = self._state.helpers.devices(self._state.running)
+        free = [device for device in range(self._state.cluster.size) if device not in taken]
         return tuple(sorted(free, key=lambda device: (device not in now, -device)))
 
     def _demand(self, batch: Sequence[Start], allocation: Allocation) -> float:
         """Samples/s that all jobs eat at their paces there."""
-        jobs = self._ledger.jobs
-        paces = {job: self._ledger.pace(job, devices) for job, devices in allocation.items()}
+        jobs = self._state.jobs
+        paces = {job: self._state.pace(job, devices) for job, devices in allocation.items()}
         return demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
 
     def _read(self, batch: Sequence[Start]) -> Iterator[tuple[str, object]]:
         """Each job that trains, and what it reads."""
         starting = {start.job: start for start in batch}
-        for job in self._ledger.running:
+        for job in self._state.running:
             if job not in starting:
-                yield job, self._ledger.jobs[job].state.lane if self._share else job
+                yield job, self._state.jobs[job].state.lane if self._share else job
         for job, start in starting.items():
-            yield job, (self._ledger.jobs[job].stream, start.epoch, start.lane_group) if self._share else job
+            yield job, (self._state.jobs[job].stream, start.epoch, start.lane_group) if self._share else job
 
 
 def _made(path: DataPath, lent: int) -> float:

@@ -31,12 +31,12 @@ class FirstRates:
     the others too, unless the policy now wants otherwise.
 
     Args:
-        books: what was timed is written there.
-        outside: guesses.
+        recorder: what was timed is written there.
+        hooks: guesses.
     """
 
-    def __init__(self, books: Recorder, outside: RunHooks) -> None:
-        self._books, self._ledger, self._outside = books, books.ledger, outside
+    def __init__(self, recorder: Recorder, hooks: RunHooks) -> None:
+        self._recorder, self._state, self._hooks = recorder, recorder.state, hooks
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
         self._tried: set[str] = set()  # who has begun so
         self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for, the soonest first
@@ -50,7 +50,7 @@ class FirstRates:
         self._alone = frozenset()
         wide = self._guessed_on_several(state, plan.whole_of(state.running))
         waits = policy.trigger.interval > 0  # whoever is timed then keeps devices idle until the interval's end
-        if not wide or waits or len(state.by_name) == 1 or self._ledger.cluster.kinds or not self._may_idle(state.time):
+        if not wide or waits or len(state.by_name) == 1 or self._state.cluster.kinds or not self._may_idle(state.time):
             return
         flat = {name: _flat(state.by_name[name]) for name in wide}
         other = policy.plan(replace(state, by_name={**state.by_name, **flat}, memo=None))
@@ -63,37 +63,37 @@ class FirstRates:
 
     def has(self, job: str) -> tuple[int, ...]:
         """The devices that a running job has, as far as plans go: until it is timed on one, those kept for it too."""
-        return self._ledger.held[job] if job in self._awaited else self._ledger.running[job]
+        return self._state.held[job] if job in self._awaited else self._state.running[job]
 
     def with_mates(self, new: Allocation, allocation: Allocation) -> dict[str, tuple[int, ...]]:
         """Who starts anew: also those who read the samples of a job that now gets the devices kept for it.
 
         So they go on together from the place of the rearmost of them.
         """
-        known, kept = self._ledger.jobs, self._ledger.kept
+        known, kept = self._state.jobs, self._state.kept
         lanes = {_lane(known[job]) for job, devices in new.items() if kept.get(job) == devices}
         if not lanes:
             return {**new}
-        running = [job for job in self._ledger.running if job in allocation]
+        running = [job for job in self._state.running if job in allocation]
         return {**new, **{job: allocation[job] for job in running if _lane(known[job]) in lanes}}
 
     # what happens
 
     def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
         """A job trains on these devices from now on."""
-        if job in self._ledger.kept:
+        if job in self._state.kept:
             self._tried.add(job)
-        if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
+        if not self._state.jobs[job].is_timed_on(self._state.kinds_of(devices)):
             self._awaited.pop(job, None)
             self._awaited[job] = now + PATIENCE_SECONDS
             self._silent.add(job)
 
     def told(self, event: StepsTimed) -> None:
         """The first steps of a group are over."""
-        devices = self._ledger.running.get(event.job, ())
-        kinds = self._ledger.kinds_of(devices)
-        if devices and event.rate > 0 and not self._ledger.jobs[event.job].is_timed_on(kinds):
-            self._books.record(
+        devices = self._state.running.get(event.job, ())
+        kinds = self._state.kinds_of(devices)
+        if devices and event.rate > 0 and not self._state.jobs[event.job].is_timed_on(kinds):
+            self._recorder.record(
                 events.Timed(
                     job=event.job,
                     devices=devices,
@@ -128,7 +128,7 @@ class FirstRates:
         while self.next <= now:
             job = next(iter(self._awaited))
             del self._awaited[job]
-            if job in self._ledger.kept:
+            if job in self._state.kept:
                 self._news[job] = None
         if self._awaited or not free:
             return ()
@@ -147,13 +147,13 @@ class FirstRates:
     def _heard(self, job: str) -> None:
         self._news[job] = None
         if guesses := dict(self._guessed_anew()):
-            self._books.record(events.Guesses(rates=guesses))
+            self._recorder.record(events.Guesses(rates=guesses))
             self._news.update(dict.fromkeys(guesses))
 
     def _guessed_anew(self) -> Iterator[tuple[str, float]]:
         """Jobs without devices that are expected to be much faster or slower than was guessed, and how fast on one."""
-        for job in self._ledger.jobs.guessed:
-            rate = self._outside.guess(job.name)
+        for job in self._state.jobs.guessed:
+            rate = self._hooks.guess(job.name)
             if rate is None or abs(rate / next(iter(job.curves.values()))(1) - 1) < CHANGE:
                 return  # what was learnt of the device concerns all of them alike
             yield job.name, rate
@@ -164,12 +164,12 @@ class FirstRates:
             for job, devices in allocation.items()
             if len(devices) > 1
             and state.running.get(job) != tuple(devices)
-            and self._ledger.jobs[job].guessed
+            and self._state.jobs[job].guessed
             and job not in self._tried
         ]
 
     def _may_idle(self, now: float) -> bool:
-        return self._ledger.overhead["profiling"] <= FREE_SECONDS + PART * now
+        return self._state.overhead["profiling"] <= FREE_SECONDS + PART * now
 
 
 def _flat(job: JobState) -> JobState:
@@ -194,14 +194,14 @@ class NewcomerRates:
 
     Args:
         executor: measures.
-        books: what was measured is written there.
+        recorder: what was measured is written there.
 
     Attributes:
         unhelped: jobs that begin anew on their devices first, without trainers that prepare their samples.
     """
 
-    def __init__(self, executor: Executor, books: Recorder) -> None:
-        self._executor, self._books, self._ledger = executor, books, books.ledger
+    def __init__(self, executor: Executor, recorder: Recorder) -> None:
+        self._executor, self._recorder, self._state = executor, recorder, recorder.state
         self._leaving = ""  # the job that makes room
         self._rates: dict[int, float] = {}
         self._kind = ""  # of the devices on which they were measured
@@ -214,10 +214,10 @@ class NewcomerRates:
         Args:
             leave: asks a job to leave its devices.
         """
-        if self.measured or self._leaving in self._ledger.running:
+        if self.measured or self._leaving in self._state.running:
             return True
         self._leaving, self.unhelped = "", PendingStarts()
-        job = self._ledger.jobs.unrated
+        job = self._state.jobs.unrated
         if job is None:
             return False
         free = self._free_of_one_kind()
@@ -236,8 +236,8 @@ class NewcomerRates:
         """Take in a measurement."""
         self.measured = ""
         self._rates[len(result.devices)] = result.rate
-        self._kind = self._ledger.cluster.kind_of(result.devices[0])
-        self._books.record(
+        self._kind = self._state.cluster.kind_of(result.devices[0])
+        self._recorder.record(
             events.Profile(
                 job=result.job,
                 devices=result.devices,
@@ -257,15 +257,15 @@ class NewcomerRates:
 
     def _rate(self, job: JobRecord) -> None:
         rates, self._rates = self._rates, {}
-        curve = RateCurve(rates, per_node=self._ledger.cluster.per_node(self._kind), workers=job.limit)
-        self._books.record_rates(job.name, self._ledger.completed({self._kind: curve}), "profile")
+        curve = RateCurve(rates, per_node=self._state.cluster.per_node(self._kind), workers=job.limit)
+        self._recorder.record_rates(job.name, self._state.completed({self._kind: curve}), "profile")
 
     def _free_of_one_kind(self) -> list[int]:
         """The free devices of the kind that was begun with, else of that which has most of them."""
-        cluster, held = self._ledger.cluster, {each for devices in self._ledger.held.values() for each in devices}
-        lent, free = self._ledger.helpers.devices(self._ledger.running), dict[str, list[int]]()
+        cluster, held = self._state.cluster, {each for devices in self._state.held.values() for each in devices}
+        lent, free = self._state.helpers.devices(self._state.running), dict[str, list[int]]()
         for device in range(cluster.size):
-            if device not in held | self._ledger.lost_devices | lent:
+            if device not in held | self._state.lost_devices | lent:
                 free.setdefault(cluster.kind_of(device), []).append(device)
         if self._rates:
             return free.get(self._kind, [])
@@ -282,11 +282,9 @@ class NewcomerRates:
 
     def _who_does_without_help(self) -> PendingStarts:
         """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
-        running, held = self._ledger.running, self._ledger.held
-        helped = self._ledger.helpers.readers(
-            running, self._ledger.helpers.devices(running) - self._ledger.lost_devices
-        )
-        jobs = [self._ledger.jobs[name] for name in helped]
+        running, held = self._state.running, self._state.held
+        helped = self._state.helpers.readers(running, self._state.helpers.devices(running) - self._state.lost_devices)
+        jobs = [self._state.jobs[name] for name in helped]
         late = any(job.state.admitted and _spare(job) < SPARE_SECONDS_OF_FED for job in jobs)
         if late:
             return PendingStarts()
@@ -295,7 +293,7 @@ class NewcomerRates:
 
     def _who_makes_room(self) -> str:
         """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""
-        running = [self._ledger.jobs[name] for name in sorted(self._ledger.running)]
+        running = [self._state.jobs[name] for name in sorted(self._state.running)]
         others = [job for job in running if not job.state.admitted]
         if others:
             return min(others, key=lambda job: job.state.held).name

@@ -429,7 +429,7 @@ class EnergyShares:
         self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: EnergyBooks,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._ask, self._books, self._clock = ask, books, clock
+        self._ask, self._recorder, self._clock = ask, books, clock
         self._readers = set(readers)
         self._pace = max(PACE_SECONDS, len(self._readers) / READINGS_A_SECOND)
         self._asked: frozenset[int] = frozenset()
@@ -477,7 +477,7 @@ class EnergyShares:
             text = (
                 f"energy of {word.host} by {', '.join(word.gone)} cannot be read any more: figures miss it from now on"
             )
-            self._books.record(events.Warned(text=text))
+            self._recorder.record(events.Warned(text=text))
         if not word.sources:
             self._readers.discard(word.rank)
         self._sources.update(word.sources)
@@ -497,7 +497,7 @@ class EnergyShares:
         self._written = self._clock()
         if self._sources and (self._jobs or self._idle):
             jobs = {job: round(joules, 3) for job, joules in self._jobs.items()}
-            self._books.record(
+            self._recorder.record(
                 events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources)))
             )
             self._jobs.clear()

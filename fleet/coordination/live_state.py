@@ -129,7 +129,7 @@ class LiveState(events.Observer):
         """The one that has not ended; None: there is none."""
         return self.rounds[-1] if self.rounds and self.rounds[-1].end is None else None
 
-    def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
+    def for_policy(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
         hidden = self.stranded.keys() - self.running.keys()
         seen = self._seen.at(now, self.longest_forming, self.data_path, self.helpers.most_times, hidden)
@@ -694,19 +694,19 @@ class Recorder:
     The books change by the event alone: those of earlier sessions, read again, change them as they did then.
 
     Args:
-        ledger: the books.
+        state: the books.
         journal: its clock is that of the books.
     """
 
-    def __init__(self, ledger: LiveState, journal: Journal) -> None:
-        self.ledger, self.journal = ledger, journal
+    def __init__(self, state: LiveState, journal: Journal) -> None:
+        self.state, self.journal = state, journal
 
     def record(self, event: events.Event) -> None:
         """Write down an event of the journal, and change the books by it."""
         if isinstance(event, events.Done):
-            deadline = self.ledger.jobs[event.job].state.deadline
+            deadline = self.state.jobs[event.job].state.deadline
             event = replace(event, deadline=deadline if deadline < math.inf else None)
-        self.ledger.take(self.journal.write(event))
+        self.state.take(self.journal.write(event))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
         """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
@@ -716,8 +716,8 @@ class Recorder:
         Args:
             curves: by kind; one under "" where all devices are alike.
         """
-        curve = curves[self.ledger.home(name, curves)]
-        counts = min(self.ledger.jobs[name].limit, self.ledger.cluster.size)
+        curve = curves[self.state.home(name, curves)]
+        counts = min(self.state.jobs[name].limit, self.state.cluster.size)
         fitted = tuple(float(rate) for rate in curve.rates(counts))
         kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
         self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
@@ -746,17 +746,17 @@ class Recorder:
 
     def announce(self, event: events.Event) -> None:
         """Tell what passes too often to be kept to those who watch, and to nobody else."""
-        self.ledger.take(self.journal.announce(event))
+        self.state.take(self.journal.announce(event))
 
 
-def recall(ledger: LiveState, told: Iterable[events.Event]) -> None:
+def recall(state: LiveState, told: Iterable[events.Event]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
     for event in told:
-        ledger.take(event)
-    ledger.reopened()
+        state.take(event)
+    state.reopened()
 
 
-def run_summary(ledger: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
+def run_summary(state: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
     """The content of run.json, by the books.
 
     Args:
@@ -767,8 +767,8 @@ def run_summary(ledger: LiveState, status: str, policy: str, wall: float, **more
         "status": status,
         "policy": policy,
         "wall_seconds": wall,
-        "overhead_seconds": dict(ledger.overhead),
-        "rounds": [round_.to_json(wall) for round_ in ledger.rounds],
-        "jobs": {job.name: job.result() for job in ledger.jobs.values()},
+        "overhead_seconds": dict(state.overhead),
+        "rounds": [round_.to_json(wall) for round_ in state.rounds],
+        "jobs": {job.name: job.result() for job in state.jobs.values()},
         **more,
     }

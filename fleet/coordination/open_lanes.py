@@ -148,21 +148,21 @@ class LaneMates:
     """Divides the starts of a run by what its books know.
 
     Args:
-        ledger: knows paces, how long jobs train, and how fast preprocessors are.
+        state: knows paces, how long jobs train, and how fast preprocessors are.
     """
 
-    def __init__(self, ledger: LiveState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
 
     def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
         """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
-        data, path = self._ledger.jobs[starts[0].job].state.data, self._ledger.data_path
-        made = math.inf if path is None else path.feeds(data) * self._ledger.helpers.times
+        data, path = self._state.jobs[starts[0].job].state.data, self._state.data_path
+        made = math.inf if path is None else path.feeds(data) * self._state.helpers.times
         return divided(list(map(self._reader, starts, places)), made, most)
 
     def _reader(self, start: Start, place: int) -> Reader | None:
-        job = self._ledger.jobs[start.job]
-        pace = 0.0 if job.guessed else min(self._ledger.pace(job.name, start.devices), self._ledger.feeds(job.name))
+        job = self._state.jobs[start.job]
+        pace = 0.0 if job.guessed else min(self._state.pace(job.name, start.devices), self._state.feeds(job.name))
         return reader_of(job.state, place, len(start.devices), pace)
 
 
@@ -269,20 +269,20 @@ class AwaitedEpochs:
     """Tells from the run's books which epochs come again.
 
     Args:
-        ledger: knows where each job stands.
+        state: knows where each job stands.
         searches: trials may come, which begin at the first epoch.
     """
 
-    def __init__(self, ledger: LiveState, searches: bool) -> None:
-        self._ledger, self._searches = ledger, searches
+    def __init__(self, state: LiveState, searches: bool) -> None:
+        self._state, self._searches = state, searches
 
     def take_gone(self) -> set[str]:
         """The streams of which a job will read no more, for now or for good, since the last call."""
-        return self._ledger.jobs.take_gone()
+        return self._state.jobs.take_gone()
 
     def first(self, key: StreamKey, jobs: Collection[str]) -> int | None:
         """The first epoch of a stream that others than these jobs have yet to read; None: no other job has."""
-        stream, book = name_of(key), self._ledger.jobs
+        stream, book = name_of(key), self._state.jobs
         if self._searches and book.sharing[stream] > sum(book[job].stream == stream for job in jobs):
             return 0
         return book.first_awaited(stream, jobs)
@@ -293,7 +293,7 @@ class AwaitedEpochs:
         Args:
             lanes: its open ones, each with the jobs that read it.
         """
-        book = self._ledger.jobs
+        book = self._state.jobs
         reading = {lane: [book[job].epoch for job in jobs if book[job].waits] for lane, jobs in lanes.items()}
         waiting = book.first_awaited(stream, [job for jobs in lanes.values() for job in jobs])
         return waiting, {lane: min(epochs) for lane, epochs in reading.items() if epochs}

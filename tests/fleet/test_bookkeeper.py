@@ -88,14 +88,14 @@ def epoch(keeper: Recorder, job: str, number: int) -> None:
 
 
 def stop(keeper: Recorder, job: str, why: str = "policy", epoch: int = 1, step: int = 3) -> None:
-    devices = keeper.ledger.running[job]
+    devices = keeper.state.running[job]
     keeper.record(events.Stopped(round=0, job=job, devices=devices, epoch=epoch, step=step, why=why))
 
 
 STEPS: dict[str, Callable[[Recorder], None]] = {
     "formed": lambda keeper: keeper.record(events.Formed(job="a", seconds=0.7)),
     "saved": lambda keeper: keeper.record(events.Checkpoint(job="b", epoch=1, step=0, path="b.h5", seconds=0.3)),
-    "epoch": lambda keeper: epoch(keeper, "a", keeper.ledger.jobs["a"].epoch + 1),
+    "epoch": lambda keeper: epoch(keeper, "a", keeper.state.jobs["a"].epoch + 1),
     "moved": lambda keeper: _move(keeper),
     "pardoned": lambda keeper: keeper.record(events.ServiceReset(job="b")),
     "promised": lambda keeper: keeper.record(events.Admitted(job="b", deadline=None)),
@@ -133,7 +133,7 @@ def test_the_journal_read_again_gives_the_books_that_it_was_written_of(
         clock.now += data.draw(st.floats(0.001, 20.0))
         STEPS[step](keeper)
     journal.close()
-    assert content(read_again(path)) == content(keeper.ledger)
+    assert content(read_again(path)) == content(keeper.state)
 
 
 def test_an_end_of_each_kind_is_read_again(keeper: Recorder, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_end_of_each_kind_is_read_again(keeper: Recorder, tmp_path: Path) -> 
     )
     keeper.record(events.Failed(round=0, job="b", devices=(1,), epoch=0, error="no", traceback="where"))
     again = read_again(tmp_path / "journal.jsonl")
-    assert content(again) == content(keeper.ledger)
+    assert content(again) == content(keeper.state)
     assert again.status == "failed" and not again.running
     assert again.jobs["a"].metrics == {"loss": 0.2} and again.jobs["b"].error == "where"
 
@@ -168,10 +168,10 @@ def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Recorde
 def test_what_the_training_taught_about_rates_counts_once(keeper: Recorder) -> None:
     begin(keeper)
     epoch(keeper, "a", 1)
-    taught = keeper.ledger.jobs["a"].curve
+    taught = keeper.state.jobs["a"].curve
     assert taught is not None
     keeper.record(events.Rates(job="a", source="training", measured=dict(taught.measured), fitted=()))
-    assert keeper.ledger.jobs["a"].curve is taught
+    assert keeper.state.jobs["a"].curve is taught
 
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
@@ -226,10 +226,10 @@ def test_a_round_may_name_those_who_start_alone(keeper: Recorder, tmp_path: Path
     keeper.record(events.Stopped(job="a", devices=(0,), epoch=0, step=0, why="policy"))
     keeper.record(events.Planned(round=1, allocation={"a": (0,)}, others_go_on=True))
     assert (
-        keeper.ledger.state(9.0).formed
+        keeper.state.for_policy(9.0).formed
         == {"b": (1,), "a": (0,)}
-        == read_again(tmp_path / "journal.jsonl").state(9.0).formed
+        == read_again(tmp_path / "journal.jsonl").for_policy(9.0).formed
     )
-    whole, part = (each.to_json(9.0) for each in keeper.ledger.rounds)
+    whole, part = (each.to_json(9.0) for each in keeper.state.rounds)
     assert whole["allocation"].keys() == {"a", "b"} and "others_go_on" not in whole
     assert part["allocation"] == {"a": [0]} and part["others_go_on"] is True

@@ -46,7 +46,7 @@ def start(job: str, device: int, epoch: int = 0, lane: int = 0) -> Start:
 
 def allocation(books: Recorder, starts: Sequence[Start]) -> dict[str, tuple[int, ...]]:
     """Who trains then, on which devices."""
-    return {**books.ledger.running, **{start.job: start.devices for start in starts}}
+    return {**books.state.running, **{start.job: start.devices for start in starts}}
 
 
 def chosen(books: Recorder, share: bool, *starts: Start) -> int:
@@ -92,30 +92,30 @@ def test_all_work_where_nobody_knows_or_there_is_one(books: Recorder, tmp_path: 
 
 
 def test_policies_see_what_can_be_fed_and_the_books_what_was_measured(books: Recorder) -> None:
-    before = books.ledger.state(0.0).by_name
+    before = books.state.for_policy(0.0).by_name
     counts, of_data = {1: 8.0, 2: 15.0}, {"data": 7.5}
     books.record(events.Preprocessors(counts=counts, of_data=of_data, demand=1.0, chosen=2))
     jobs = {name: job.changed(data="other" if name == "c" else "data") for name, job in before.items()}
     for name, job in jobs.items():
-        books.ledger.jobs[name] = replace(books.ledger.jobs[name], state=job)
-    seen = books.ledger.state(0.0).by_name
+        books.state.jobs[name] = replace(books.state.jobs[name], state=job)
+    seen = books.state.for_policy(0.0).by_name
     assert {name: job.rate(1) for name, job in seen.items()} == {"a": 7.5, "b": 7.5, "c": 150.0}
-    assert books.ledger.pace("a", (0,)) == 100.0, "what is learnt of it is not cut"
+    assert books.state.pace("a", (0,)) == 100.0, "what is learnt of it is not cut"
 
 
 def test_speeds_hold_for_a_session(books: Recorder) -> None:
     measured(books, n1=110.0, n2=200.0)
     books.record(events.Session(session=1))
-    assert books.ledger.data_path is None
+    assert books.state.data_path is None
 
 
 def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Recorder) -> None:
     measured(books, n1=110.0, n2=200.0, n4=400.0)
     assert chosen(books, True, start("b", 0)) == 1
-    record = books.ledger.jobs["b"]
-    books.ledger.jobs["b"] = replace(record, state=record.state.changed(passing=4.0))
+    record = books.state.jobs["b"]
+    books.state.jobs["b"] = replace(record, state=record.state.changed(passing=4.0))
     assert chosen(books, True, start("b", 0)) == 4
-    assert books.ledger.feeds("b") == books.ledger.feeds("a") / 4
+    assert books.state.feeds("b") == books.state.feeds("a") / 4
 
 
 # trainers that help
@@ -124,14 +124,14 @@ def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Recor
 
 def lending(books: Recorder, lent: int, made: float = 110.0) -> Feeding:
     """One preprocessor, and a plan that counts with so many trainers."""
-    books.ledger.helpers = HelperPreprocessors(Lending(1, 2))
+    books.state.helpers = HelperPreprocessors(Lending(1, 2))
     books.record(events.Preprocessors(counts={1: made}, of_data={"data": made}, demand=1.0, chosen=1))
     books.record(events.Planned(round=0, allocation={}, lent=lent))
     return Feeding(books, False)
 
 
 def helpers(feeding: Feeding, *starts: Start) -> set[tuple[int, ...]]:
-    return {start.prepared_by for start in feeding.choose(0, starts, allocation(feeding._books, starts))}
+    return {start.prepared_by for start in feeding.choose(0, starts, allocation(feeding._recorder, starts))}
 
 
 def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Recorder, tmp_path: Path) -> None:
@@ -152,23 +152,23 @@ def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Re
 def test_books_tell_who_prepares_for_whom(books: Recorder) -> None:
     feeding = lending(books, 1)
     books.record(events.Started(round=0, job="c", devices=(0,), epoch=0, step=0, lane=1, prepared_by=(2,)))
-    assert books.ledger.feeds("a") == fed_by(books.ledger.data_path, books.ledger.jobs["a"]) * 2
-    assert books.ledger.helpers.devices(books.ledger.running) == {2}
+    assert books.state.feeds("a") == fed_by(books.state.data_path, books.state.jobs["a"]) * 2
+    assert books.state.helpers.devices(books.state.running) == {2}
     assert helpers(feeding, start("a", 1)) == {(2,)}, "it has the data open"
     stay = {"c": (0,)}
     assert feeding.formed_anew({"a": (1,)}, {"a": (1,), **stay}, 0) == {"a": (1,)}, "lanes stay with their makers"
     assert feeding.formed_anew({"a": (2,)}, {"a": (2,), **stay}, 0) == {"a": (2,), **stay}, "but for one that is wanted"
     books.record(events.Stopped(job="c", devices=(0,), epoch=0, step=1, why="policy"))
-    assert not books.ledger.helpers.devices(books.ledger.running)
+    assert not books.state.helpers.devices(books.state.running)
     books.record(events.Session(session=1))
-    assert books.ledger.helpers.counted == 0
+    assert books.state.helpers.counted == 0
 
 
 @pytest.mark.parametrize(("made", "samples", "anew"), [(50.0, 1e4, True), (50.0, 10.0, False), (95.0, 1e4, False)])
 def test_those_who_go_on_are_formed_anew_if_that_pays(books: Recorder, made: float, samples: float, anew: bool) -> None:
     feeding = lending(books, 1, made)
-    books.ledger.jobs["a"] = replace(books.ledger.jobs["a"], samples=samples)
-    books.ledger.longest_forming = 1.0
+    books.state.jobs["a"] = replace(books.state.jobs["a"], samples=samples)
+    books.state.longest_forming = 1.0
     books.record(events.Started(round=0, job="a", devices=(0,), epoch=0, step=0, lane=1))
     assert feeding.formed_anew({}, {"a": (0,)}, 1) == ({"a": (0,)} if anew else {})
     assert feeding.formed_anew({}, {"a": (0,)}, 0) == {}

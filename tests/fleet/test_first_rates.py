@@ -246,9 +246,9 @@ def test_trials_end_once_they_have_cost_enough() -> None:
     for job, rate in {"fast": 100.0, "slow": 50.0}.items():
         keeper.record_rates(job, {"": RateCurve({1: rate}, per_node=3, workers=len(rates[job]))}, "guessed")
     first, chosen = FirstRates(keeper, RunHooks()), policy("flotilla")
-    plan = chosen.plan(ledger.state(0.0))
-    first.choose(chosen, ledger.state(0.0), plan)
+    plan = chosen.plan(ledger.for_policy(0.0))
+    first.choose(chosen, ledger.for_policy(0.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"][:1]
     ledger.charged("profiling", 5.0)
-    first.choose(chosen, ledger.state(100.0), plan)
+    first.choose(chosen, ledger.for_policy(100.0), plan)
     assert first.begins_on("slow", plan.allocation["slow"]) == plan.allocation["slow"]

@@ -29,7 +29,7 @@ def ledger(**more: float) -> LiveState:
 
 
 def seen(books: LiveState, now: float) -> JobState:
-    (job,) = books.state(now).jobs
+    (job,) = books.for_policy(now).jobs
     return job
 
 
@@ -175,7 +175,7 @@ def test_service_is_that_of_all_devices_until_now() -> None:
 
 def test_a_job_is_seen_once_it_has_arrived() -> None:
     books = ledger(arrival=7.0, deadline=50.0)
-    assert books.next_arrival == 7 and books.come(6.0) == [] and not books.state(6.0).jobs
+    assert books.next_arrival == 7 and books.come(6.0) == [] and not books.for_policy(6.0).jobs
     assert books.come(7.0) == ["a"]
     books.arrived(["a"])
     assert books.come(8.0) == [] and books.next_arrival == math.inf
@@ -204,7 +204,7 @@ def test_promises_leave_with_their_jobs() -> None:
     books.promised({"a": "two devices"})
     books.started("a", (0, 1), 0.0)
     books.stopped("a", 1, 0, 5.0)
-    assert books.state(5.0).promises == {"a": "two devices"}
+    assert books.for_policy(5.0).promises == {"a": "two devices"}
     books.started("a", (0, 1), 6.0)
     books.done("a", 3, {}, None, 16.0)
     assert not books.promises
@@ -260,7 +260,7 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
         as_event({"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]})
     )
     assert books.status == "stopped" and not books.running
-    again = books.state(22.0)
+    again = books.for_policy(22.0)
     assert again.unavailable == {1} and again.available == [0]
     assert seen(books, 22.0).remaining_at(22.0) == 200
     assert seen(books, 22.0).losses == (1.0,), "the second epoch is trained again"
@@ -379,7 +379,7 @@ def test_goodput_gives_a_job_no_devices_that_the_data_path_cannot_feed(made: flo
     for name in ("starved", "fed"):
         books.rated(name, {"fast": curve, "slow": curve.scaled(0.5)})
     books.preprocessors_measured(DataPath({1: 15.0}, {"starved": 15.0, "fed": made}))
-    state = books.state(0.0)
+    state = books.for_policy(0.0)
     starved, fed = state.jobs
     assert [curve_on(starved, kind)(4) for kind in ("fast", "slow")] == [15.0, 15.0]
     assert [curve_on(fed, kind)(4) for kind in ("fast", "slow")] == [40.0, 20.0]

@@ -80,7 +80,7 @@ def job(name: str, kind: str = "", mixed: bool = True) -> JobState:
 def test_on_devices_that_are_alike_all_are_done(name: str) -> None:
     run, machine = coordinated(name, [job("a"), job("b")])
     run.run()
-    assert {record.status for record in run.ledger.jobs.values()} == {"done"}
+    assert {record.status for record in run.state.jobs.values()} == {"done"}
     assert len(machine.starts) == 3
 
 
@@ -90,7 +90,7 @@ def test_jobs_that_wait_for_a_kind_that_is_gone_end_the_run_once_the_others_are_
     run, _ = coordinated(name, jobs, ("fast", "slow"))
     with pytest.raises(RanksLost, match=r"all devices of kind slow were lost, .*bound, next.* started again"):
         run.run()
-    assert {name: record.status for name, record in run.ledger.jobs.items() if record.status != "pending"} == {
+    assert {name: record.status for name, record in run.state.jobs.items() if record.status != "pending"} == {
         "free": "done"
     }
 
@@ -99,4 +99,4 @@ def test_jobs_that_wait_for_a_kind_that_is_gone_end_the_run_once_the_others_are_
 def test_jobs_that_may_train_elsewhere_do_so(name: str) -> None:
     run, _ = coordinated(name, [job("a"), job("b"), job("c")], ("fast", "slow"))
     run.run()
-    assert {record.status for record in run.ledger.jobs.values()} == {"done"}
+    assert {record.status for record in run.state.jobs.values()} == {"done"}

@@ -65,5 +65,5 @@ def test_policies_are_told() -> None:
     records = [
         JobRecord.of(JobState(name, curve, 1, mixed_kinds=mixed), "s") for name, mixed in (("a", True), ("b", False))
     ]
-    jobs = LiveState(Cluster((2,)), records, 0).state(0.0).jobs
+    jobs = LiveState(Cluster((2,)), records, 0).for_policy(0.0).jobs
     assert [job.mixed_kinds for job in jobs] == [True, False]

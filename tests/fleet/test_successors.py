@@ -126,7 +126,7 @@ def coordinated(names: str, chosen: Any, devices: int, outside: Any = None) -> T
     machine = Telling(clock)
     outside = outside(machine) if outside else RunHooks()
     Coordinator(chosen, machine, books, outside, math.inf, math.inf, following=machine).run()
-    assert all(job.status == "done" for job in books.ledger.jobs.values())
+    assert all(job.status == "done" for job in books.state.jobs.values())
     return machine
 
 

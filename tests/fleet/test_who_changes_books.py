@@ -37,7 +37,7 @@ def changes(text: str, methods: set[str]) -> list[str]:
 
 
 def _is_ledger(node: ast.expr) -> bool:
-    return getattr(node, "attr", getattr(node, "id", "")) in {"ledger", "_ledger"}
+    return getattr(node, "attr", getattr(node, "id", "")) in {"ledger", "_ledger", "state", "_state"}
 
 
 @pytest.mark.parametrize("room", sorted(path.name for path in FLEET.iterdir() if path.is_dir()))

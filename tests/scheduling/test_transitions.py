@@ -55,7 +55,7 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
             simulated.service_reset("a", now)
         live.stopped("a", *divmod(steps, 100), now)
         simulated.taken("a", now)
-    (seen,), expected = live.state(now).jobs, simulated.unfinished["a"]
+    (seen,), expected = live.for_policy(now).jobs, simulated.unfinished["a"]
     assert seen.remaining == pytest.approx(expected.remaining, abs=1e-6)
     assert seen.trained == pytest.approx(expected.trained, abs=1e-6)
     assert (seen.attained, seen.service_reset) == (expected.attained, expected.service_reset)
@@ -68,7 +68,7 @@ def test_a_running_job_is_the_same_to_policies_live_and_simulated() -> None:
     simulated.arrived(0, job())
     live.started("a", (0, 1), 5.0)
     simulated.given("a", (0, 1), 5.0, 0.0, CURVE(2))
-    (seen,), expected = live.state(30.0).jobs, simulated.unfinished["a"]
+    (seen,), expected = live.for_policy(30.0).jobs, simulated.unfinished["a"]
     for of in (JobState.remaining_at, JobState.trained_at, JobState.attained_at):
         assert of(seen, 30.0) == of(expected, 30.0)
     assert (seen.pace, seen.held, seen.restarts) == (expected.pace, expected.held, expected.restarts) == (16.0, 2, 0)

@@ -87,7 +87,7 @@ def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def curve(rating: Rating, job: str) -> Any:
-    return rating.books.ledger.jobs[job].curve
+    return rating.books.state.jobs[job].curve
 
 
 def test_each_job_is_measured_alone_then_wider(rating: Any) -> None:
@@ -97,7 +97,7 @@ def test_each_job_is_measured_alone_then_wider(rating: Any) -> None:
     assert machine.asked[:2] == [Measurement("a", 1), Measurement("b", 1)]
     assert {each.count for each in machine.asked[2:]} == {2, 3, 4}
     assert float(curve(made, "a")(4)) == pytest.approx(40.0)
-    assert made.books.ledger.longest_forming == 1.0, "the widest group took longest to form"
+    assert made.books.state.longest_forming == 1.0, "the widest group took longest to form"
 
 
 def test_what_is_known_is_not_measured(rating: Any, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_who_trains_by_a_guess_is_not_measured(rating: Any, tmp_path: Path) -> N
     assert {each.job for each in machine.asked} == {"b"}
     sources = {event["job"]: (event["source"], event["measured"]["1"]) for event in events(tmp_path, "rates")}
     assert sources == {"a": ("guessed", 7.0), "b": ("profile", 20.0), "c": ("file", 11.0), "d": ("file", 12.0)}
-    guessed = {name: job.guessed for name, job in made.books.ledger.jobs.items()}
+    guessed = {name: job.guessed for name, job in made.books.state.jobs.items()}
     assert guessed == {"a": True, "b": False, "c": False, "d": False} and made.guessed == {"a"}
     assert made.choose_preprocessors(["numbers"], 3, {}, True) == 3, "nobody knows the demand"
 

@@ -169,7 +169,7 @@ def test_a_rehearsals_preprocessors_are_as_fast_as_its_spec_says(rehearsed: Rank
     me = rehearsed(fed={1: 70.0})
     with opening(me) as run:
         rate_jobs(run)
-    jobs = run.books.ledger.state(0.0).by_name
+    jobs = run.books.ledger.for_policy(0.0).by_name
     assert {name: job.rate(1) for name, job in jobs.items()} == {"a": 70.0, "b": 50.0}
     (line,) = events(me.directory, "preprocessors")
     assert (line["counts"], line["of_data"], line["chosen"]) == ({"1": 70.0}, {"numbers": 70.0}, 1)

@@ -39,25 +39,25 @@ class BatchEnds:
     def rate(self) -> None:
         """Rate the jobs that have a rate curve and may still choose."""
         wanted = []
-        for job in self.books.ledger.unfinished:
+        for job in self.books.state.unfinished:
             if job.batches is not None and job.curve is not None:
                 self._take_listed(job)
                 wanted += [self._measurement(job, size) for size in _ends(job) if not self._is_known(job, size)]
         for result in list(self.profiler.measure(wanted)) if self.profiler is not None else ():
-            self._book(self.books.ledger.jobs[result.measurement.job], result)
+            self._book(self.books.state.jobs[result.measurement.job], result)
 
     def _take_listed(self, job: JobRecord) -> None:
         for batch, rate in self.listed(job.name).items():
             if batch != job.batch:
-                self.books.note(self.books.ledger.rated_with, job.name, batch, rate)
+                self.books.note(self.books.state.rated_with, job.name, batch, rate)
 
     def _is_known(self, job: JobRecord, size: int) -> bool:
-        if self.profiler is None or size * job.limit in self.books.ledger.jobs[job.name].alone:
+        if self.profiler is None or size * job.limit in self.books.state.jobs[job.name].alone:
             return True
         rate = self.known(job.name, size)
         if rate is not None:
             self.measured[job.name, size] = rate
-            self.books.note(self.books.ledger.rated_with, job.name, size * job.limit, rate)
+            self.books.note(self.books.state.rated_with, job.name, size * job.limit, rate)
         return rate is not None
 
     def _measurement(self, job: JobRecord, size: int) -> Measurement:
@@ -86,11 +86,11 @@ class BatchEnds:
         batch, why = size * job.limit, f"a step of {size * job.limit} samples cannot be trained on a device ({error})"
         if job.schedule is not None and batch > job.batch:
             fitting = self._largest(job, job.batch // job.limit, size)
-            self.books.note(self.books.ledger.fits, job.name, fitting)
+            self.books.note(self.books.state.fits, job.name, fitting)
             text = f"{why}; batches of more than {fitting * job.limit} are cut into parts"
         else:
             least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-            self.books.note(self.books.ledger.range_cut, job.name, least, most)
+            self.books.note(self.books.state.range_cut, job.name, least, most)
             text = f"{why}; its range of batches is cut there"
         self.books.journal.write(events.Warned(text=text, job=job.name))
 

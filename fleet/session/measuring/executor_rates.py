@@ -34,7 +34,7 @@ class ExecutorRates:
         """A job of which one measurement fails keeps to the executors that were measured before."""
         if self.most == 1:
             return
-        jobs = [job for job in self.books.ledger.unfinished if job.curve is not None]
+        jobs = [job for job in self.books.state.unfinished if job.curve is not None]
         self.measured = {job.name: dict(self.known(job.name)) for job in jobs}
         wanted = [one for job in jobs for one in self._missing(job)]
         for result in self.profiler.measure(wanted) if self.profiler is not None else ():

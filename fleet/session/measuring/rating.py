@@ -50,7 +50,7 @@ class Rating:
         """Tell the books each job's rate curves; a job whose code fails while it is measured gets none, and is in
         `failures`.
         """
-        jobs = [job.name for job in self.books.ledger.unfinished]
+        jobs = [job.name for job in self.books.state.unfinished]
         self.measured = {kind: {job: dict(rates.get(job, {})) for job in jobs} for kind, rates in self.known.items()}
         for kind, rates in self.measured.items():
             begun = self.begun.get(kind, {})
@@ -67,7 +67,7 @@ class Rating:
             curves = self._curves(job)
             if curves:
                 measured = any(job in names for names in unknown.values())
-                self.books.record_rates(job, self.books.ledger.completed(curves), "profile" if measured else "file")
+                self.books.record_rates(job, self.books.state.completed(curves), "profile" if measured else "file")
         self.guessed = frozenset(job for job in jobs if self._waits(job) and not self._curves(job))
         if self.guess is not None:
             for job in filter(self.guessed.__contains__, jobs):
@@ -83,7 +83,7 @@ class Rating:
         return self.profiler is not None and self.profiler.is_stopped
 
     def _curves(self, job: str) -> dict[str, RateCurve]:
-        ledger = self.books.ledger
+        ledger = self.books.state
         return {
             kind: RateCurve(rates[job], per_node=ledger.cluster.per_node(kind), workers=ledger.jobs[job].limit)
             for kind, rates in self.measured.items()
@@ -106,7 +106,7 @@ class Rating:
         single = {job: rates[1] for job, rates in self.measured[kind].items() if job in jobs and 1 in rates}
         if not single:
             return []
-        cluster, known = self.books.ledger.cluster, self.books.ledger.jobs
+        cluster, known = self.books.state.cluster, self.books.state.jobs
         limits, there = {job: known[job].limit for job in single}, cluster.counts().get(kind, cluster.size)
         return second_pass(single, limits, cluster.per_node(kind), there, kind)
 
@@ -149,7 +149,7 @@ class Rating:
         for of_kind in self.measured.values():
             for job, rates in of_kind.items():
                 single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
-        jobs = self.books.ledger.jobs
+        jobs = self.books.state.jobs
         single = {job: rate * jobs[job].state.passing for job, rate in single.items() if rate}
         known = bool(single) if not self.guessed else available + lent > 1 or (weighed and len(data) > 1)
         if self.profiler is None or not known or self.is_stopped:
@@ -158,7 +158,7 @@ class Rating:
         made = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
         self.throughput = {count: each.later for count, each in made.items()}
         of_data = self._of_data(data, available, made[available])
-        wanted = None if self.guessed else demand(single, streams, self.books.ledger.cluster.size, share)
+        wanted = None if self.guessed else demand(single, streams, self.books.state.cluster.size, share)
         chosen = available if wanted is None else preprocessors_needed(self.throughput, wanted)
         self.books.record(
             events.Preprocessors(

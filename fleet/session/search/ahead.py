@@ -96,8 +96,8 @@ class Ahead:
         """Let the books know where trials stand that a session before began to take back."""
         for trial in self._beyond:
             name = self._name(trial)
-            if name in self._books.ledger.jobs:
-                self._books.note(self._books.ledger.stands_at, name, self._files.stands(name))
+            if name in self._books.state.jobs:
+                self._books.note(self._books.state.stands_at, name, self._files.stands(name))
             self._note_risk(trial)
 
     @property
@@ -114,7 +114,7 @@ class Ahead:
 
     def _untold_of(self, trial: int) -> list[Segment]:
         """A trial's segments that are not told; none of one that pauses before their ends."""
-        begun, job = self._beyond.get(trial, ()), self._books.ledger.jobs.get(self._name(trial))
+        begun, job = self._beyond.get(trial, ()), self._books.state.jobs.get(self._name(trial))
         untold = [each for each in begun if not self._search.has_result(each.trial, each.end)]
         pauses = job is not None and job.status == "pending" and job.is_paused
         return [] if pauses and job is not None and untold and job.epoch < untold[0].end else untold
@@ -133,7 +133,7 @@ class Ahead:
         segments = self._beyond.get(trial, [])
         if not segments:
             return
-        first, until = segments.pop(0), self._books.ledger.jobs[self._name(trial)].until
+        first, until = segments.pop(0), self._books.state.jobs[self._name(trial)].until
         if first.start and first not in self._sure and until is not None:
             self._useful += max(0, min(until, first.end) - first.start)
         self._sure.discard(first)
@@ -161,7 +161,7 @@ class Ahead:
         idle = 0 if self._search.is_over else self._idle()
         if idle < 1 and not self._beyond:
             return
-        likely = [segment for segment in self._search.ahead(self._books.ledger.cluster.size) if self._may(segment)]
+        likely = [segment for segment in self._search.ahead(self._books.state.cluster.size) if self._may(segment)]
         ahead = {trial for trial in self._untold if self._is_only_ahead(trial)}
         self._let_wait({trial for trial in ahead if not self._surely_begins(trial)} - {each.trial for each in likely})
         for segment in chain(likely, self._surely_new()):
@@ -172,7 +172,7 @@ class Ahead:
 
     def _surely_new(self) -> Iterator[Segment]:
         """Trials that have not begun and surely will, for devices on which the likely may not train."""
-        new = islice(self._search.fresh(), self._books.ledger.cluster.size)
+        new = islice(self._search.fresh(), self._books.state.cluster.size)
         return (each for each in new if self._limits.sure and self._may(each))
 
     def _surely_begins(self, trial: int) -> bool:
@@ -181,7 +181,7 @@ class Ahead:
 
     def _begin_sure(self, admit: Callable[[int], bool]) -> None:
         """Let train what will be wanted in any case, as far as the policy has to know of it to choose."""
-        ledger = self._books.ledger
+        ledger = self._books.state
         waiting = sum(not job.state.ahead and job.name not in ledger.running for job in ledger.unfinished)
         room = _SURE_FOR_EACH * ledger.cluster.size - waiting
         if room < 1:
@@ -204,11 +204,11 @@ class Ahead:
         for segment in found:
             if not self._is_under_way(segment.trial) and self._begin(segment, admit):
                 self._probable.add(segment.trial)
-                self._tell(segment, self._books.ledger.jobs[self._name(segment.trial)].epoch + 1)
+                self._tell(segment, self._books.state.jobs[self._name(segment.trial)].epoch + 1)
 
     def _probably(self) -> list[Segment]:
         """What will probably be wanted, as much as there are devices."""
-        size = self._books.ledger.cluster.size
+        size = self._books.state.cluster.size
         if self._likeliest is None:
             self._likeliest = tuple(islice(self._search.probable(), size))
         may_more = len(self._risks) < _OPEN_FOR_EACH * size
@@ -228,7 +228,7 @@ class Ahead:
 
     def _lost_of(self, trial: int) -> int:
         """Epochs of a trial that were trained at a risk, and will hardly be wanted."""
-        until = self._books.ledger.jobs[self._name(trial)].until or 0
+        until = self._books.state.jobs[self._name(trial)].until or 0
         at_risk = (each for each in self._beyond[trial] if each.start and each not in self._sure)
         bad = (each for each in at_risk if not self._search.is_promising(each))
         return sum(max(0, min(until, each.end) - each.start) for each in bad)
@@ -246,7 +246,7 @@ class Ahead:
         unwanted = [trial for trial in sorted(looked_at) if self._is_unwanted(trial)]
         for trial in unwanted:
             name = self._name(trial)
-            if self._books.ledger.jobs[name].waits:
+            if self._books.state.jobs[name].waits:
                 self.unwanted.add(name)
             elif not in_memory():
                 self._withdraw(trial, name)
@@ -256,7 +256,7 @@ class Ahead:
 
     def _may(self, segment: Segment) -> bool:
         """Whether a segment may train ahead: its trial can go on, and can be taken back."""
-        job = self._books.ledger.jobs.get(self._name(segment.trial))
+        job = self._books.state.jobs.get(self._name(segment.trial))
         begun = segment.trial < self._search.begun
         out = segment.trial in self._refused or segment.trial in self._files.dropped
         allowed = (self._limits.paused if begun else self._limits.fresh) and not out
@@ -280,7 +280,7 @@ class Ahead:
 
     def _at_risk(self, trial: int) -> int:
         """Epochs of a trial, trained or under way, that may turn out to be for nothing."""
-        begun, job = self._beyond[trial], self._books.ledger.jobs.get(self._name(trial))
+        begun, job = self._beyond[trial], self._books.state.jobs.get(self._name(trial))
         wanted = begun[0].start
         for segment in begun:
             if segment in self._sure or (not segment.start and self._limits.sure):
@@ -288,12 +288,12 @@ class Ahead:
         return 0 if job is None or job.until is None else max(0, job.until - wanted)
 
     def _is_only_ahead(self, trial: int) -> bool:
-        job = self._books.ledger.jobs.get(self._name(trial))
+        job = self._books.state.jobs.get(self._name(trial))
         return job is not None and job.state.ahead
 
     def _let_wait(self, unlikely: Iterable[int]) -> None:
         """Trials that are no longer likely do not begin to train."""
-        ledger = self._books.ledger
+        ledger = self._books.state
         for trial in sorted(unlikely):
             job = ledger.jobs[self._name(trial)]
             if job.waits and job.name not in ledger.running and trial in self._beyond:
@@ -301,7 +301,7 @@ class Ahead:
 
     def _idle(self) -> int:
         """How many devices nobody needs: none while somebody who is needed waits for some."""
-        ledger = self._books.ledger
+        ledger = self._books.state
         waiting = [job for job in ledger.unfinished if job.name not in ledger.running]
         if any(not job.state.ahead for job in waiting):
             return 0
@@ -309,7 +309,7 @@ class Ahead:
         return ledger.cluster.size - len(ledger.lost_devices) - held
 
     def _is_under_way(self, trial: int) -> bool:
-        job = self._books.ledger.jobs.get(self._name(trial))
+        job = self._books.state.jobs.get(self._name(trial))
         return job is not None and job.waits
 
     def _issue(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
@@ -317,13 +317,13 @@ class Ahead:
         if not self._is_within_share(segment) or not self._begin(segment, admit):
             return False
         self._probable.discard(segment.trial)
-        self._tell(segment, self._books.ledger.jobs[self._name(segment.trial)].epoch + 1)
+        self._tell(segment, self._books.state.jobs[self._name(segment.trial)].epoch + 1)
         return True
 
     def _begin(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
         """Make a segment one that a trial may be told to train; whether it can be."""
         trial, name = segment.trial, self._name(segment.trial)
-        if name not in self._books.ledger.jobs and not admit(trial):
+        if name not in self._books.state.jobs and not admit(trial):
             self._refused.add(trial)
             return False
         begun = self._beyond.setdefault(trial, [])
@@ -336,7 +336,7 @@ class Ahead:
 
     def _next_epoch(self, trial: int) -> int:
         """Until when a trial trains on that trains further than it is wanted."""
-        job, segment = self._books.ledger.jobs[self._name(trial)], self._beyond[trial][-1]
+        job, segment = self._books.state.jobs[self._name(trial)], self._beyond[trial][-1]
         return segment.end if segment in self._sure else job.epoch + (job.status == "running")
 
     def _tell(self, segment: Segment, epoch: int) -> None:
@@ -362,7 +362,7 @@ class Ahead:
 
     def _withdraw(self, trial: int, name: str) -> None:
         """Set a trial back to where the search wanted it."""
-        begun, job = self._beyond.pop(trial), self._books.ledger.jobs[name]
+        begun, job = self._beyond.pop(trial), self._books.state.jobs[name]
         wanted = begun[0].start
         self._sure.difference_update(begun)
         self._probable.discard(trial)

@@ -44,7 +44,7 @@ class DamagedCopies:
 
     def _mend(self, decision: Decision) -> tuple[str, Standing | None]:
         name, copy = self._name(decision.trial), decision.copy
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if copy is None or job is None or job.status in ("done", "failed") or job.epoch >= decision.start:
             return name, None
         before = self._files.stands(name)
@@ -56,5 +56,5 @@ class DamagedCopies:
             return name, None
         self._warnings.append((name, f"{damage}; {theirs} are copied again"))
         found = self._files.stands(name)
-        self._books.note(self._books.ledger.stands_at, name, found)
+        self._books.note(self._books.state.stands_at, name, found)
         return name, found

@@ -50,13 +50,13 @@ class Retention:
     def resumed(self, trial: int) -> None:
         """Let the books know that a trial goes on from its first step, if its checkpoints were not kept."""
         name = self._name(trial)
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if trial in self._files.dropped and job is not None and job.checkpoint is None:
-            self._books.note(self._books.ledger.stands_at, name, self._files.stands(name))
+            self._books.note(self._books.state.stands_at, name, self._files.stands(name))
 
     def _drop(self, trial: int) -> None:
         name = self._name(trial)
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if job is None or job.checkpoint is None or not job.is_paused or job.status != "pending":
             return
         self._files.dropped.add(trial)

@@ -72,7 +72,7 @@ class Searching:
             self._search, books, self._name, files, limits, recorded.beyond, recorded.sure,
             recorded.unused,
         )  # fmt: skip
-        self._twins = Twins(self._search, spec, lambda trial: books.ledger.jobs.get(self._name(trial)))
+        self._twins = Twins(self._search, spec, lambda trial: books.state.jobs.get(self._name(trial)))
         self._retention = Retention(self._search, books, self._name, files, spec.checkpoints.keep)
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
@@ -86,12 +86,12 @@ class Searching:
     @property
     def stopped(self) -> frozenset[str]:
         """Names of trials that are paused for good, as the search wants no more of them."""
-        return frozenset(self._pruned & self._books.ledger.jobs.keys())
+        return frozenset(self._pruned & self._books.state.jobs.keys())
 
     @property
     def is_stuck(self) -> bool:
         """Whether it waits for a trial that the run's policy will never train."""
-        jobs = (self._books.ledger.jobs.get(self._name(segment.trial)) for segment in self._search.needed())
+        jobs = (self._books.state.jobs.get(self._name(segment.trial)) for segment in self._search.needed())
         return any(job is not None and self._is_dropped(job) for job in jobs)
 
     def _is_dropped(self, job: JobRecord) -> bool:
@@ -105,7 +105,7 @@ class Searching:
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for failed in self._recorded.failed.values():
-            self._books.ledger.take(failed)
+            self._books.state.take(failed)
         self._ahead.begin()
         if self._copies is not None:
             self._copies.tell()
@@ -119,7 +119,7 @@ class Searching:
             return unwanted
         needed = {segment.trial for segment in self._search.needed()}
         names = [self._name(trial) for trial in range(self._search.begun) if trial not in needed]
-        jobs = [job for name in names if (job := self._books.ledger.jobs.get(name)) is not None]
+        jobs = [job for name in names if (job := self._books.state.jobs.get(name)) is not None]
         return unwanted | {job.name for job in jobs if _is_unfinished(job)}
 
     def look(self, admit: Admit, in_memory: Callable[[], bool]) -> None:
@@ -142,7 +142,7 @@ class Searching:
 
     def _note_further(self) -> None:
         """Let the policy know on which trials more may follow that the search's end may wait for."""
-        ledger, found = self._books.ledger, dict[str, int]()
+        ledger, found = self._books.state, dict[str, int]()
         if self._search.is_closing(ledger.cluster.size):
             under_way = (*self._search.needed(), *self._ahead.sure)
             found = {self._name(segment.trial): self._search.further(segment) for segment in under_way}
@@ -155,7 +155,7 @@ class Searching:
 
     def _has_news(self) -> bool:
         """Whether anything has happened since the last look that may lead to more; as a net, once a second all has."""
-        ledger, now = self._books.ledger, self._books.journal.seconds()
+        ledger, now = self._books.state, self._books.journal.seconds()
         seen = (ledger.jobs.news, len(self._search.decisions), self._search.is_over, ledger.lost_devices)
         if seen == self._seen and now < self._looked + SECONDS_BETWEEN_LOOKS:
             return False
@@ -188,7 +188,7 @@ class Searching:
         """Tell the result of a segment, if there is one."""
         name, twin = self._name(segment.trial), self._twins.of(segment.trial)
         teller = segment.trial if twin is None else twin
-        job = self._books.ledger.jobs.get(self._name(teller))
+        job = self._books.state.jobs.get(self._name(teller))
         if job is not None and (self._is_dropped(job) or not _has_come(job, segment, twin is not None)):
             return False
         values = None if job is None else self._values_of(teller, job, segment.end)
@@ -213,7 +213,7 @@ class Searching:
         while self._written < len(self._search.decisions):
             decision = self._search.decisions[self._written]
             name = self._name(decision.trial)
-            if decision.kind in ("start", "resume") and name not in self._books.ledger.jobs:
+            if decision.kind in ("start", "resume") and name not in self._books.state.jobs:
                 self._begin(decision, admit)
             if decision.kind == "resume":
                 self._retention.resumed(decision.trial)
@@ -256,7 +256,7 @@ class Searching:
 
     def _fail(self, name: str, epoch: int) -> None:
         """A trial without a value has failed, if its code has not."""
-        job = self._books.ledger.jobs.get(name)
+        job = self._books.state.jobs.get(name)
         if job is not None and job.status != "failed":
             metrics = " or its ".join(self._values.metrics)
             self._write_failure(name, job.epoch, f"its {metrics} is not a finite number after epoch {epoch}")
@@ -278,7 +278,7 @@ class Searching:
     def _prune(self, trial: int) -> None:
         """Tell that the search wants no more of a trial, once nothing of it is left to take back."""
         name = self._name(trial)
-        job = None if self._ahead.is_beyond(trial) else self._books.ledger.jobs.get(name)
+        job = None if self._ahead.is_beyond(trial) else self._books.state.jobs.get(name)
         if self._twins.of(trial) is not None and name not in self._pruned:
             self._pruned.add(name)
             self._books.record(events.Pruned(job=name, epoch=self._search.outcome(trial).epochs))

@@ -52,7 +52,7 @@ class Books:
     @property
     def ledger(self) -> LiveState:
         """The account of jobs, devices and rounds."""
-        return self.keeper.ledger
+        return self.keeper.state
 
 
 def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:

@@ -11,7 +11,7 @@ from fleet.journal.work_note import take_deaths
 
 def write_deaths(directory: RunDirectory, keeper: Recorder) -> None:
     """Jobs whose code ended a process have failed; those that may have are tried some more times."""
-    ledger = keeper.ledger
+    ledger = keeper.state
     for death in take_deaths(directory.at_work):
         job = ledger.jobs.get(death.job)
         if job is None or not job.waits:

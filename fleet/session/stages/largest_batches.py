@@ -100,11 +100,11 @@ def _choose(opened: Opened, job: Job, size: int, limit: str, by_kind: dict[str, 
     opened.wire.to_trainers(news)
     needs = size_of(rank.runtime.task(job.name), rank.runtime.data_of(job.name).layout)
     opened.ready.sizes[job.name] = needs
-    due = keeper.ledger.jobs[job.name].state.deadline
+    due = keeper.state.jobs[job.name].state.deadline
     describe_job(keeper.journal, rank.runtime, rank.runtime.job(job.name), needs, due)
 
 
 def _fail(opened: Opened, job: str, error: str, traceback: str) -> None:
     keeper = opened.books.keeper
-    epoch = keeper.ledger.jobs[job].epoch
+    epoch = keeper.state.jobs[job].epoch
     keeper.record(events.Failed(job=job, epoch=epoch, error=error, traceback=traceback))

@@ -59,21 +59,21 @@ def rate_jobs(opened: Opened) -> Rated:
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     together = ExecutorRates(profiler, keeper, partial(_together, opened), _most_executors(opened))
-    keeper.note(keeper.ledger.rating, begins=True)
+    keeper.note(keeper.state.rating, begins=True)
     with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
         together.rate()
-    keeper.note(keeper.ledger.rating, begins=False)
+    keeper.note(keeper.state.rating, begins=False)
     _fail_unmeasured(rating, keeper)
-    streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
+    streams = {job.name: job.stream for job in keeper.state.jobs.values()}
     data, makers = data_in_use(opened) or sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    lent, weighed = keeper.ledger.helpers.lending.most, opened.policy.weighs_data_path
+    lent, weighed = keeper.state.helpers.lending.most, opened.policy.weighs_data_path
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams, lent, weighed)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, opened), opened.output.directory, opened.ready.options)
-    keeper.note(keeper.ledger.charged, "profiling", perf_counter() - begin)
+    keeper.note(keeper.state.charged, "profiling", perf_counter() - begin)
     return Rated(opened, rating.guessed)
 
 
@@ -103,10 +103,10 @@ def _foretell_preprocessors(opened: Opened) -> None:
     path = foretold_data_path(rank.runtime.spec, sorted(rank.runtime.facts), len(rank.cluster.preprocessors))
     if path is None or rank.runtime.rehearsal is None:
         return
-    known = [job for job in keeper.ledger.unfinished if job.curve is not None]
+    known = [job for job in keeper.state.unfinished if job.curve is not None]
     single = {job.name: float(job.curve(1)) * job.state.passing for job in known if job.curve is not None}
     streams = {job.name: job.stream for job in known}
-    wanted = demand(single, streams, keeper.ledger.cluster.size, opened.policy.shares_streams)
+    wanted = demand(single, streams, keeper.state.cluster.size, opened.policy.shares_streams)
     keeper.record(
         events.Preprocessors(
             counts=dict(path.together), of_data=dict(path.of_data), demand=wanted, chosen=path.needed(wanted)
@@ -124,7 +124,7 @@ def silent_ones_fail(keeper: Recorder, rank: Rank) -> Iterator[None]:
         for name in error.jobs:
             keeper.record(
                 events.Failed(
-                    job=name, epoch=keeper.ledger.jobs[name].epoch, error=str(error), traceback=stuck, cost_ranks=True
+                    job=name, epoch=keeper.state.jobs[name].epoch, error=str(error), traceback=stuck, cost_ranks=True
                 )
             )
         raise
@@ -147,7 +147,7 @@ def _fail_unmeasured(rating: Rating, keeper: Recorder) -> None:
             events.Failed(
                 job=name,
                 devices=result.devices,
-                epoch=keeper.ledger.jobs[name].epoch,
+                epoch=keeper.state.jobs[name].epoch,
                 error=left.error,
                 traceback=left.traceback,
             )
