@@ -14,12 +14,8 @@ import numpy as np
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.cluster import Cluster, FreeDevices
 from fleet.scheduling.model.jobs import JobState, ServiceWindow
-from fleet.scheduling.model.policy import Allocation
+from fleet.scheduling.model.policy import Allocation, BadPlan, check_given
 from fleet.scheduling.model.rates import RateCurve
-
-
-class BadPlan(RuntimeError):
-    """A policy gave what cannot be given; the text says what."""
 
 
 class SimulatedBooks:
@@ -99,10 +95,7 @@ class SimulatedBooks:
             When it will be done, seconds.
         """
         job = self._job(name)
-        if not job.minimum_devices <= len(devices) <= job.limit:
-            raise BadPlan(
-                f"job {name} is given {len(devices)} devices, but can use {job.minimum_devices} to {job.limit}"
-            )
+        check_given(job, devices, self.cluster)
         before = len(self.free)
         self.free.remove(devices)
         if before - len(self.free) != len(devices):

@@ -12,9 +12,9 @@ from fleet.coordination.open_lanes import divided, reader_of
 from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Allocation, Plan, Policy, State
-from fleet.scheduling.policies.wrappers import driven, with_helpers
-from fleet.simulator.books import BadPlan, Calendar, Kind, SimulatedBooks
+from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, Policy, PolicyTrigger, State
+from fleet.scheduling.policies.wrappers import driven
+from fleet.simulator.books import Calendar, Kind, SimulatedBooks
 from fleet.simulator.lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
 from fleet.simulator.outcome import SimulationOutcome, Timeline
@@ -105,7 +105,7 @@ class Simulation:
             machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
         self._trace, self._machine, self._config = trace, machine, config
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
-        self._policy = with_helpers(driven(policy, machine.cluster, config.prices), config.lending)
+        self._policy = driven(policy, machine.cluster, config.prices, config.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._coming, self._arrived = trace.coming(), 0
@@ -117,12 +117,8 @@ class Simulation:
         self._lent = 0  # trainers that prepare samples, by the last plan
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
-        self._changed: list[str] = []  # since the last plan
-        self._events = 0  # since the last plan
-        self._urgent = False  # a guaranteed job came since the last plan
-        self._memo: object = None
+        self._trigger = PolicyTrigger(policy.trigger, math.inf)
         self._formed: dict[str, tuple[int, ...]] = {}
-        self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
         self._stalled = 0
         self._left = -math.inf  # when the last of those who lost their devices has ended its step there
 
@@ -141,8 +137,8 @@ class Simulation:
         self._enter_failures()
         while (now := self._next_time()) < math.inf:
             self._happen(now)
-            self._due = self._policy.trigger.due(now, self._events, self._urgent)
-            if now >= min(self._wake, self._due) and self._carry_out(self._ask(now), now):
+            self._trigger.look(now)
+            if now >= self._trigger.next and self._carry_out(self._ask(now), now):
                 self._carry_out(self._ask(now), now)
         return self._books
 
@@ -151,7 +147,7 @@ class Simulation:
         arrival = self._coming.next
         if arrival == math.inf and not self._books.unfinished:
             return math.inf
-        return min(arrival, self._calendar.next, self._wake, self._due)
+        return min(arrival, self._calendar.next, self._trigger.next)
 
     def _happen(self, now: float) -> None:
         """Everything that happens now."""
@@ -166,7 +162,7 @@ class Simulation:
             elif kind == Kind.FAILURE:
                 self._fail(what, now)
             elif kind == Kind.REPAIR:
-                self._note(())
+                self._trigger.counts()
                 self._books.repaired(self._devices_of(what))
         while self._coming.next <= now:
             self._arrive()
@@ -180,14 +176,13 @@ class Simulation:
                 books.shown(job)
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._config.seed, now,
-            tuple(dict.fromkeys(self._changed)), self._memo, books.free, books.promises, self._config.margin,
+            self._trigger.changed, self._trigger.memo, books.free, books.promises, self._config.margin,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)
         self._timeline.planned(perf_counter() - begin)
-        self._stalled = 0 if self._events else self._stalled + 1
-        self._changed, self._events, self._urgent, self._memo = [], 0, False, plan.memo
-        self._wake, self._due = plan.wake, math.inf
+        self._stalled = 0 if self._trigger.events else self._stalled + 1
+        self._trigger.planned(plan)
         if plan.wake <= now or self._stalled > STALLS and not books.running:
             raise BadPlan(f"policy {self._policy.name} asks to be woken again and again at {now} s and does nothing")
         return plan
@@ -230,7 +225,9 @@ class Simulation:
         if self._watch is not None:
             self._watch(now, plan, books.running)
         drained = bool(stopped) and not books.running
-        self._changed += [job for job in stopped if job in books.unfinished] if drained else []
+        for job in stopped if drained else ():
+            if job in books.unfinished:
+                self._trigger.noted(job)
         return drained
 
     def _free_moves(self, new: Allocation) -> dict[str, float]:
@@ -360,7 +357,7 @@ class Simulation:
                 if remaining <= 0:
                     ended.append(name)
                     self._end(name, end)
-                    self._wake = min(self._wake, end)
+                    self._trigger.wake_by(end)
         return ended
 
     def _parting(self, now: float) -> float:
@@ -377,10 +374,6 @@ class Simulation:
             self._repace({job: reading}, since, now)
         return left
 
-    def _note(self, changed: Sequence[str]) -> None:
-        self._events += 1
-        self._changed += changed
-
     def _arrive(self) -> None:
         job = self._machine.arriving(self._coming.take())
         if (feed := self._trace.feeds.get(job.name)) is not None:
@@ -388,8 +381,7 @@ class Simulation:
         self._books.arrived(self._arrived, job)
         self._arrived += 1
         self._classes.arrived(job)
-        self._note([job.name])
-        self._urgent |= job.guaranteed
+        self._trigger.counts(job.name, urgent=job.guaranteed)
 
     def _done(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:
@@ -403,7 +395,7 @@ class Simulation:
         self._coming.ended(row, now)
         for job, further in self._coming.further().items():
             self._books.shown(self._books.unfinished[job].changed(further=further))
-        self._note([name])
+        self._trigger.counts(name)
         if self._ticked is not None:
             self._ticked()
 
@@ -419,14 +411,16 @@ class Simulation:
     def _show(self, job: JobState) -> None:
         """Policies see a job so from now on; a promised one whose rates are others now is asked about at once."""
         if job.rate is not self._books.unfinished[job.name].rate:
-            self._events += job.admitted
-            self._changed.append(job.name)
+            if job.admitted:
+                self._trigger.counts(job.name)
+            else:
+                self._trigger.noted(job.name)
         self._books.shown(job)
 
     def _fail(self, failure: int, now: float) -> None:
         hit = self._books.failed(self._devices_of(failure))
         self._take(hit, now)
-        self._note(hit)
+        self._trigger.counts(*hit)
 
     def _enter_failures(self) -> None:
         for index, failure in enumerate(self._failures):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.coordinator import Coordinator, PolicyTrigger
+from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
@@ -18,7 +18,7 @@ from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Plan, Policy, State, Trigger
+from fleet.scheduling.model.policy import Plan, Policy, PolicyTrigger, State, Trigger
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from trainers.task.batch_schedule import BatchChange, BatchSchedule

@@ -12,7 +12,7 @@ from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.wrappers import WithHelpers, with_helpers
+from fleet.scheduling.policies.wrappers import WithHelpers, driven
 
 LINEAR = {m: 100.0 * m for m in range(1, 9)}
 CLUSTER = Cluster((4,))
@@ -79,4 +79,4 @@ def test_a_memo_serves_the_same_number_alone() -> None:
 
 def test_without_lending_the_policy_stays_itself() -> None:
     local = policy("local")
-    assert with_helpers(local, Lending(2)) is local
+    assert driven(local, CLUSTER, lending=Lending(2)) is local

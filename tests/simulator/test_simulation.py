@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.policy import Plan, State, Trigger
+from fleet.scheduling.model.policy import BadPlan, Plan, State, Trigger
 from fleet.scheduling.policies import policy
-from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation

@@ -161,13 +161,17 @@ class State:
         return [device for device in range(self.cluster.size) if device not in self.unavailable]
 
 
+class BadPlan(ValueError):
+    """A policy gave what cannot be given; the text says what."""
+
+
 def validate(allocation: Allocation, state: State) -> None:
     """Check that `allocation` can be carried out once the jobs that it stops have left their devices.
 
     What a job holds already is not looked at again, beyond that nobody else is given it.
 
     Raises:
-        ValueError: a job that is unknown, has no device, fewer than its minimum or more than its limit, or devices of
+        BadPlan: a job that is unknown, has no device, fewer than its minimum or more than its limit, or devices of
             several kinds although its bits hold for one; a device that is given twice, not there or unavailable.
     """
     given = [*chain.from_iterable(allocation.values())]
@@ -176,32 +180,38 @@ def validate(allocation: Allocation, state: State) -> None:
         changed if len({*given}) == len(given) else allocation, state.by_name, state.cluster.size, "allocated"
     )
     for name, devices in changed.items():
-        limit = state.by_name[name].limit
-        if len(devices) > limit:
-            raise ValueError(f"job {name} is given {len(devices)} devices, but can use at most {limit}")
-        least = state.by_name[name].minimum_devices
-        if len(devices) < least:
-            raise ValueError(f"job {name} is given {len(devices)} devices, but runs on {least} at least")
-        kinds = {state.cluster.kind_of(device) for device in devices} if state.cluster.kinds else set()
-        if len(kinds) > 1 and not state.by_name[name].mixed_kinds:
-            raise ValueError(f"job {name} is given {' and '.join(sorted(kinds))}, but its bits hold for one kind alone")
+        check_given(state.by_name[name], devices, state.cluster)
     for device in state.unavailable.intersection(given):
         name = next(name for name, devices in allocation.items() if device in devices)
-        raise ValueError(f"job {name} is given device {device}, which is unavailable")
+        raise BadPlan(f"job {name} is given device {device}, which is unavailable")
+
+
+def check_given(job: JobState, devices: tuple[int, ...], cluster: Cluster) -> None:
+    """Check that a job may have these devices, whoever holds them.
+
+    Raises:
+        BadPlan: fewer than its minimum, more than its limit, or of several kinds although its bits hold for one.
+    """
+    if len(devices) > job.limit:
+        raise BadPlan(f"job {job.name} is given {len(devices)} devices, but can use at most {job.limit}")
+    if len(devices) < job.minimum_devices:
+        raise BadPlan(f"job {job.name} is given {len(devices)} devices, but runs on {job.minimum_devices} at least")
+    if cluster.kinds and not job.mixed_kinds and len(kinds := {cluster.kind_of(device) for device in devices}) > 1:
+        raise BadPlan(f"job {job.name} is given {' and '.join(sorted(kinds))}, but its bits hold for one kind alone")
 
 
 def _check_devices(held: Allocation, names: Container[str], size: int, what: str) -> None:
     owner: dict[int, str] = {}
     for name, devices in held.items():
         if name not in names:
-            raise ValueError(f"job {name} is {what}, but is not among the unfinished jobs")
+            raise BadPlan(f"job {name} is {what}, but is not among the unfinished jobs")
         if not devices:
-            raise ValueError(f"job {name} is {what} without a device; leave it out instead")
+            raise BadPlan(f"job {name} is {what} without a device; leave it out instead")
         for device in devices:
             if not 0 <= device < size:
-                raise ValueError(f"job {name} has device {device}, but the cluster's are 0 .. {size - 1}")
+                raise BadPlan(f"job {name} has device {device}, but the cluster's are 0 .. {size - 1}")
             if device in owner:
-                raise ValueError(f"device {device} serves at most one job, but {owner[device]} and {name} have it")
+                raise BadPlan(f"device {device} serves at most one job, but {owner[device]} and {name} have it")
             owner[device] = name
 
 
@@ -315,6 +325,94 @@ def check_count(name: str, value: object) -> None:
     """Raises ValueError unless `value` is a whole number of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of 1 or more, such as 4")
+
+
+class PolicyTrigger:
+    """Gathers what happens between two plans, live and simulated. Times are seconds of the run.
+
+    Args:
+        trigger: says how long events wait.
+        first: when to ask first although nothing has happened; infinite: not before something does.
+    """
+
+    def __init__(self, trigger: Trigger, first: float = -math.inf) -> None:
+        self._trigger = trigger
+        self._changed: dict[str, None] = {}
+        self.events = 0
+        """How many have happened since the last plan."""
+        self._urgent = False  # one of them was the arrival of a guaranteed job
+        self._due = self._wake = first  # by the trigger, and by the policy's own wish
+        self._memo: object = None
+        self._ends: dict[str, float] = {}
+        self.clearing = False  # all groups leave first
+        self.measuring = False  # a job that came is measured first
+
+    @property
+    def next(self) -> float:
+        """When to ask the policy."""
+        return math.inf if self.clearing or self.measuring else min(self._due, self._wake)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Jobs that the last plan knew otherwise, each once."""
+        return tuple(self._changed)
+
+    @property
+    def memo(self) -> object:
+        """The policy's, of its last plan."""
+        return self._memo
+
+    def happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
+        """Something did that the policy should know of; its trigger says when."""
+        self.counts(*jobs, urgent=urgent)
+        self.look(now)
+
+    def counts(self, *jobs: str, urgent: bool = False) -> None:
+        """Something happened that the policy should know of, and is to be asked about at the next look."""
+        self.events += 1
+        self._urgent |= urgent
+        self._changed.update(dict.fromkeys(jobs))
+
+    def look(self, now: float) -> None:
+        """Find when to ask about what has been counted."""
+        if self.events:
+            self._due = min(self._due, self._trigger.due(now, self.events, self._urgent))
+
+    def noted(self, job: str) -> None:
+        """A job is otherwise than the last plan knew, which needs no other plan for that."""
+        self._changed[job] = None
+
+    def wake_by(self, time: float) -> None:
+        """Ask then at the latest."""
+        self._wake = min(self._wake, time)
+
+    def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
+        """More is known of a running job. The policy is asked if the job is promised and falls behind its plan.
+
+        Args:
+            before, after: when it will be done at its pace, as was thought until now, and as is known now.
+            patience: seconds by which it may come later than was thought when the policy was asked last; None: it is
+                promised nothing.
+
+        Returns:
+            Whether the policy is asked.
+        """
+        self._changed[job] = None
+        if patience is None or after <= self._ends.setdefault(job, before) + patience:
+            return False
+        del self._ends[job]
+        self.happened(now)
+        return True
+
+    def started(self, job: str) -> None:
+        """A job has other devices, and another end ahead."""
+        self._ends.pop(job, None)
+
+    def planned(self, plan: Plan) -> None:
+        """The policy knows everything now."""
+        self._ends = {}
+        self._changed, self.events, self._urgent, self._memo = {}, 0, False, plan.memo
+        self._due, self._wake = math.inf, plan.wake
 
 
 class Policy(ABC):

@@ -9,10 +9,24 @@ from typing import ClassVar, NamedTuple
 
 from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.cluster import Cluster, FreeDevices, Prices
-from fleet.scheduling.model.data_path import Lending
+from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Allocation, Plan, Policy, State, Trigger
 from fleet.scheduling.placing.homes import Homes, as_one_plan, curve_on, machines_of
+
+
+def driven(policy: Policy, cluster: Cluster, prices: Prices | None = None, lending: Lending = NONE) -> Policy:
+    """The policy as drivers ask it, live and simulated: kind by kind, within prices and with helpers where need be.
+
+    Args:
+        cluster: the machine.
+        prices: of its devices; None: they do not count.
+        lending: how many trainers may prepare samples.
+    """
+    whole = for_kinds(policy, cluster)
+    if prices is not None and prices.by_kind and prices.worth < math.inf:
+        whole = WithinPrices(whole, prices)
+    return WithHelpers(whole, lending) if lending.most else whole
 
 
 class WrappedPolicy(Policy):
@@ -158,12 +172,6 @@ class WithinPrices(WrappedPolicy):
         told = ", ".join(f"{kind or 'devices'} {cost:.2f} times" for kind, cost in costs.items() if cost > 1)
         why = f"devices cost more than they are worth ({told}), and no price changes any more"
         return {job.name: why for job in state.waiting}
-
-
-def driven(policy: Policy, cluster: Cluster, prices: Prices | None) -> Policy:
-    """The policy as a driver asks it on such a cluster, kind by kind and within the prices where that is needed."""
-    whole = for_kinds(policy, cluster)
-    return whole if prices is None or not prices.by_kind or prices.worth == math.inf else WithinPrices(whole, prices)
 
 
 def _speeds(state: State, kinds: list[str]) -> dict[str, float]:
@@ -312,11 +320,6 @@ class WithHelpers(WrappedPolicy):
         by_name = {name: _fed(job, self._lending.times(lent)) for name, job in state.by_name.items()}
         plan = self._policy.plan(replace(state, by_name=by_name, memo=memo))
         return replace(plan, lent=lent, memo=_MemoOfHelpers(lent, plan.memo))
-
-
-def with_helpers(policy: Policy, lending: Lending) -> Policy:
-    """The policy as a driver asks it that may lend trainers to the data path."""
-    return WithHelpers(policy, lending) if lending.most else policy
 
 
 def _is_held_up(state: State) -> bool:

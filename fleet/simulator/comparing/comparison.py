@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level, policy
-from fleet.simulator.books import BadPlan
 from fleet.simulator.comparing.settings import Case
 from fleet.simulator.comparing.workload import DrawnFailures, Workload, read_failures
 from fleet.simulator.machines.machine import Costs, Machine, MeasuredMachine

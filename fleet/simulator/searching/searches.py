@@ -14,10 +14,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies.wrappers import LeastLaxity
 from fleet.search import Search, Segment
-from fleet.simulator.books import BadPlan, SimulatedBooks
+from fleet.simulator.books import SimulatedBooks
 from fleet.simulator.comparing.comparison import SimulationFailed
 from fleet.simulator.comparing.settings import Case, read_cluster, read_settings
 from fleet.simulator.comparing.workload import cluster_of_run
