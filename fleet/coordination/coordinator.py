@@ -21,7 +21,7 @@ from fleet.coordination.executor import (
     SetBack,
     StopReason,
 )
-from fleet.coordination.failures import RanksLost, SilentGroupError, TooFewDevicesError
+from fleet.coordination.failures import CannotGoOnError, RanksLost, SilentGroupError, TooFewDevicesError
 from fleet.coordination.first_rates import FirstRates, NewcomerRates
 from fleet.coordination.job_checkpoints import record_checkpoint
 from fleet.coordination.job_record import JobRecord
@@ -30,7 +30,7 @@ from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, F
 from fleet.journal import events
 from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import DataPath, demand_of
-from fleet.scheduling.model.policy import Allocation, Plan, PolicyTrigger, State, validate
+from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, PolicyTrigger, State, ask, validate
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.wrappers import driven
 
@@ -141,8 +141,11 @@ class Coordinator:
         changed = tuple(dict.fromkeys((*self._trigger.changed, *self._pending.devices)))  # as if these had started
         self._asked = self._now()
         state = self.state.for_policy(self._asked, changed, self._trigger.memo)
-        plan = self.policy.plan(state)
-        validate(plan.whole_of(state.staying), state)
+        try:
+            plan = ask(self.policy, state)
+            validate(plan.whole_of(state.staying), state)
+        except BadPlan as error:
+            raise CannotGoOnError(f"policy {self.policy.name} gave a bad plan: {error}") from error
         self._plan_seconds = perf_counter() - begin
         self.recorder.note(self.state.charged, "scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._first.choose(self.policy, state, plan)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size
+from fleet.scheduling.model.policy import BadPlan
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.expected_jobs import ExpectedJob, expected_jobs
 from fleet.session.input_checks import check_against_data, check_minimum, least_sizes
@@ -74,7 +75,10 @@ class Prediction:
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
         chosen = chosen_policy(asked.name, **asked.parameters)
-        outcome = Simulation(trace, machine, chosen, config=self.config, watch=watch).run()
+        try:
+            outcome = Simulation(trace, machine, chosen, config=self.config, watch=watch).run()
+        except BadPlan as error:
+            raise BadPlan(f"policy {asked.name} gave a bad plan: {error}") from error
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)
 

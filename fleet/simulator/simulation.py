@@ -12,7 +12,7 @@ from fleet.coordination.open_lanes import divided, reader_of
 from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, Policy, PolicyTrigger, State
+from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, Policy, PolicyTrigger, State, ask
 from fleet.scheduling.policies.wrappers import driven
 from fleet.simulator.books import Calendar, Kind, SimulatedBooks
 from fleet.simulator.lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
@@ -179,7 +179,7 @@ class Simulation:
             self._trigger.changed, self._trigger.memo, books.free, books.promises, self._config.margin,
         )  # fmt: skip
         begin = perf_counter()
-        plan = self._policy.plan(state)
+        plan = ask(self._policy, state)
         self._timeline.planned(perf_counter() - begin)
         self._stalled = 0 if self._trigger.events else self._stalled + 1
         self._trigger.planned(plan)

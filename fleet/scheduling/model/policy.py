@@ -473,3 +473,15 @@ class Policy(ABC):
         A running job that should go on appears with the devices that it has, unless `Plan.others_go_on`. One that is
         absent, or has other devices, stops.
         """
+
+
+def ask(policy: Policy, state: State) -> Plan:
+    """The policy's plan.
+
+    Raises:
+        BadPlan: it is none.
+    """
+    plan: object = policy.plan(state)
+    if not isinstance(plan, Plan):
+        raise BadPlan(f"it answers {plan!r}; return a fleet.scheduling.Plan")
+    return plan
