@@ -22,8 +22,8 @@ from benchmarks.rehearsed_ensembles import DEVICES_PER_NODE, NETWORKS, draw_netw
 from benchmarks.rehearsed_ranks import RehearsedRun, rehearse
 from fleet.journal.events import Event, Formed, Planned
 from fleet.journal.journal import read_journal
+from fleet.report.analysis import device_times, mean_waiting
 from fleet.report.history import read_history
-from fleet.report.waiting import device_times, mean_waiting
 
 DEVICES = (6, 12, 24)
 ENSEMBLES = 7  # in less than half an hour

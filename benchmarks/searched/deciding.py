@@ -10,9 +10,8 @@ from benchmarks.bars import at_most
 from benchmarks.searched.deciders import InVirtualTime
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
 from fleet.search import Record
-from fleet.search.sampling.chosen import sampler_of
-from fleet.search.sampling.random import Random
-from fleet.search.stopping.halving import Halving
+from fleet.search.halving import Halving
+from fleet.search.samplers import Random, sampler_of
 from fleet.spec import EnsembleSpec
 
 TRIALS = 10_000

@@ -12,8 +12,7 @@ from benchmarks.bars import at_most
 from benchmarks.searched.deciders import AsResultsCome, Decider, InVirtualTime
 from benchmarks.searched.devices import Devices, Outcome
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.synchronous import SynchronousHalving
+from fleet.search.halving import Halving, SynchronousHalving
 from fleet.spec.search import Stopping
 
 SEEDS = 20

@@ -9,7 +9,7 @@ import typer
 
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.status_answer import answer, looked
-from fleet.report.status.looking import Look
+from fleet.report.standing import Look
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +40,7 @@ def _watch(look: Look, every: float, whole: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from fleet.report.status.shown import status_view
+    from fleet.report.standing_view import status_view
 
     console, standing = Console(), looked(look, whole)
     capable = console.is_terminal and not console.is_dumb_terminal

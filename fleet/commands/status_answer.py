@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.commands.ending import end
+from fleet.commands.entry import end
 from fleet.machine.launch.launched import BAD_INPUT
-from fleet.report.status.looking import Look
+from fleet.report.standing import Look
 
 if TYPE_CHECKING:
-    from fleet.report.status.standing import RunStanding
+    from fleet.report.standing import RunStanding
 
 
 def looked(look: Look, whole: bool) -> RunStanding:
@@ -28,12 +28,12 @@ def answer(directory: Path, as_json: bool, whole: bool) -> None:
     standing = looked(Look(directory), whole)
     if as_json:
         from fleet.journal.whole_files import strict_json
-        from fleet.report.status.as_json import as_json as content
+        from fleet.report.standing import as_json as content
 
         print(strict_json(content(standing), indent=1))
         return
     from rich.console import Console
 
-    from fleet.report.status.shown import status_view
+    from fleet.report.standing_view import status_view
 
     Console().print(status_view(standing))

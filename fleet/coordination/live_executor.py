@@ -35,7 +35,7 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from preprocess.samples.stream import LaneSpec
 
 
@@ -160,7 +160,7 @@ class LiveExecutor:
         energy.ask()
         for message in self._crew.last_words(self._owe_a_word, LAST_WORD_SECONDS):
             if isinstance(message, SamplesMade):
-                samples.told(message)
+                samples.on_samples_made(message)
             elif isinstance(message, EnergyRead):
                 energy.take(message)
         energy.write()
@@ -195,7 +195,7 @@ class LiveExecutor:
             elif isinstance(message, (SampleSkipped, SampleTorn)):
                 self._skipped(message)
             elif isinstance(message, SamplesMade):
-                self._lanes.samples.told(message)
+                self._lanes.samples.on_samples_made(message)
             elif isinstance(message, EnergyRead):
                 self._energy.take(message)
             elif isinstance(message, StopRequested):

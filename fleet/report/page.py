@@ -1,37 +1,74 @@
-"""report.html: one page with everything in it, computed from the journal."""
+"""The search of a run as its report tells it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from fleet.report.colours import network_colours
-from fleet.report.costs import run_costs
-from fleet.report.figures.best_so_far import best_figures
-from fleet.report.figures.curves import curve_figures
-from fleet.report.figures.data_path import data_path_figure
-from fleet.report.figures.front import front_figures
-from fleet.report.figures.importance import importance_figure
-from fleet.report.figures.layout import Figure
-from fleet.report.figures.parallel import parallel_figure
-from fleet.report.figures.population import population_figures
-from fleet.report.figures.rates import rates_figure
-from fleet.report.figures.rungs import kinds_shown, rung_shades, rungs_figure
-from fleet.report.figures.timeline import timeline
-from fleet.report.figures.waiting import REASONS, waiting_figure
-from fleet.report.flotillas import flotillas, running_lengths
+from fleet.journal.journal import read_journal
+from fleet.report import wording
+from fleet.report.analysis import (
+    best_network,
+    device_times,
+    flotillas,
+    job_rates,
+    job_results,
+    mean_waiting,
+    metric_names,
+    overheads,
+    run_costs,
+    running_lengths,
+)
 from fleet.report.history import RunHistory, read_history
-from fleet.report.importance import Importance, importance_of
-from fleet.report.overheads import overheads
-from fleet.report.rates import job_rates
-from fleet.report.rendering import page_environment, plotly, script_json
-from fleet.report.results import best_network, job_results, metric_names
-from fleet.report.searched import asked, read_searched
-from fleet.report.told_values import shown_value
-from fleet.report.waiting import device_times, mean_waiting
-from fleet.report.wording import figures_together, per_read
-from fleet.search.searched import Searched
+from fleet.report.rendering import Figure, network_colours, page_environment, plotly, script_json
+from fleet.report.run_figures import REASONS, curve_figures, data_path_figure, rates_figure, timeline, waiting_figure
+from fleet.report.search_figures import (
+    Importance,
+    best_figures,
+    front_figures,
+    importance_figure,
+    importance_of,
+    kinds_shown,
+    parallel_figure,
+    population_figures,
+    rung_shades,
+    rungs_figure,
+)
+from fleet.report.wording import figures_together, per_read, shown_value
+from fleet.search.journalled import Searched, journalled, section_of
+from preprocess.files.reading import read_json
 from preprocess.files.writing import write_whole
+
+
+def read_searched(run_dir: Path) -> Searched | None:
+    """The search of a run; None: it has none, it has not begun, or the spec that began it cannot be read.
+
+    Args:
+        run_dir: the run's directory.
+    """
+    try:
+        kept = read_json(run_dir / "spec.json")
+        if not kept.get("search"):
+            return None
+        told = journalled(read_journal(run_dir / "journal.jsonl"))
+        section = section_of(kept, told)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return None if section is None else Searched(section, told)
+
+
+def asked(searched: Searched) -> str:
+    """What was asked for, in a sentence for people."""
+    section, told, begun = searched.section, searched.told, len(searched.rows)
+    rule, sampler = section.stopping.name, section.sampler.name
+    most = section.most_trials
+    trials = f"{begun} of {most:,} trials" if most is not None else wording.plural(begun, "trial")
+    budget = section.budget
+    most_epochs = None if budget is None else budget.epochs
+    epochs = f"{told.epochs:,} of {most_epochs:,} epochs" if most_epochs else f"{told.epochs:,} epochs"
+    hours = f" within {told.hours:g} hours" if told.hours is not None else ""
+    return f"{trials} and {epochs} have begun{hours}; sampler {sampler}, stopping {rule}, width {section.width}"
+
 
 JOURNAL, REPORT = "journal.jsonl", "report.html"
 

@@ -1,21 +1,142 @@
-"""Metrics for other tools: metrics.csv, and TensorBoard files for each job."""
+"""What TensorBoard's plugin for hyper-parameters reads of a trial: its values, the metric, how it ended."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fleet.journal import events
 from fleet.journal.journal import read_journal
-from fleet.report.event_file import EventFile, tag_of
-from fleet.report.hparams import begin_of_trial, end_of_trial
 from fleet.report.metrics_file import MetricsFile
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
+from preprocess.files.writing import make_folder, new_file
+
+_TAG = "_hparams_/"
+
+
+def begin_of_trial(job: str, values: Mapping[str, Any], columns: Sequence[str], metric: str, unix: float) -> list[Any]:
+    """Two summaries: which values and which metric there are, and those of this trial.
+
+    Args:
+        job: the trial's name.
+        values: parameter -> value.
+        columns: all parameters of the search.
+        metric: the tag of its metric.
+        unix: when it began, seconds since 1970.
+
+    Raises:
+        ImportError: there is no tensorboard.
+    """
+    from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
+
+    infos = [HParamInfo(name=name) for name in columns]
+    metrics = [MetricInfo(name=MetricName(tag=metric))]
+    experiment = HParamsPluginData(experiment=Experiment(hparam_infos=infos, metric_infos=metrics), version=0)
+    begun = SessionStartInfo(group_name=job, start_time_secs=unix)
+    for name, value in values.items():
+        _put(begun.hparams[name], value)
+    start = HParamsPluginData(session_start_info=begun, version=0)
+    return [_summary("experiment", experiment), _summary("session_start_info", start)]
+
+
+def end_of_trial(failed: bool, unix: float) -> Any:
+    """The summary that tells that a trial is done, or has failed."""
+    from tensorboard.plugins.hparams.api_pb2 import Status
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+
+    status = Status.Value("STATUS_FAILURE" if failed else "STATUS_SUCCESS")
+    data = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=unix), version=0)
+    return _summary("session_end_info", data)
+
+
+def _put(cell: Any, value: Any) -> None:
+    if isinstance(value, bool):
+        cell.bool_value = value
+    elif isinstance(value, (int, float)):
+        cell.number_value = value
+    else:
+        cell.string_value = value if isinstance(value, str) else json.dumps(value)
+
+
+def _summary(tag: str, data: Any) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.compat.proto.types_pb2 import DT_FLOAT
+
+    plugin = SummaryMetadata.PluginData(plugin_name="hparams", content=data.SerializeToString())
+    nothing = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[0.0])
+    one = Summary.Value(tag=f"{_TAG}{tag}", metadata=SummaryMetadata(plugin_data=plugin), tensor=nothing)
+    return Summary(value=[one])
+
+
+_VERSION = "brain.Event:2"
+_NUMBERS = count()
+
+
+def tag_of(name: str) -> str:
+    """What TensorBoard calls a value of that name."""
+    return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
+
+
+class EventFile:
+    """The values of one job since it was started.
+
+    Args:
+        folder: the job's; made if there is none.
+        purge: the step from which on values of earlier files do not count.
+
+    Raises:
+        ImportError: there is no tensorboard.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path, purge: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        make_folder(folder)
+        now = time.time()
+        name = f"events.out.tfevents.{int(now):010}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        self._records = RecordWriter(os.fdopen(new_file(folder / name), "wb"))
+        self._put(Event(wall_time=now, file_version=_VERSION))
+        self._put(Event(step=purge, file_version=_VERSION))
+        self._put(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
+
+    def put(self, values: Mapping[str, float], step: int, unix: float) -> None:
+        """Write the values of a step, at once. OSError if they cannot be."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        for name, value in values.items():
+            summary = Summary(value=[Summary.Value(tag=tag_of(name), simple_value=value)])
+            self._put(Event(wall_time=unix, step=step, summary=summary))
+        self._records.flush()
+
+    def tell(self, summary: object, unix: float) -> None:
+        """Write a summary that belongs to no step, at once. OSError if it cannot be."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._put(Event(wall_time=unix, summary=summary))  # type: ignore[arg-type]
+        self._records.flush()
+
+    def close(self) -> None:
+        """Write no more."""
+        self._records.close()
+
+    def _put(self, event: object) -> None:
+        self._records.write(event.SerializeToString())  # type: ignore[attr-defined]
 
 
 class Tracking(events.Observer):

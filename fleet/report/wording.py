@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
+from typing import Any
 
 from fleet.journal.state import SampleCounts
 
@@ -141,3 +144,19 @@ def plural(number: int, noun: str) -> str:
 def printable(text: str) -> str:
     """`text` without control characters: a name from a file can neither move a cursor nor colour a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def shown_value(value: Any) -> str:
+    """A parameter's value as people read it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return printable(value if isinstance(value, str) else json.dumps(value))
+
+
+def told_values(values: Mapping[str, Any]) -> str:
+    """lr 0.01, widths [8, 16]: values by the last part of their path, by the whole path where that is not enough."""
+    last = Counter(path.rpartition(".")[2] for path in values)
+    short = {path: path.rpartition(".")[2] for path in values}
+    return ", ".join(
+        f"{short[path] if last[short[path]] == 1 else path} {shown_value(value)}" for path, value in values.items()
+    )

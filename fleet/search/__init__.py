@@ -11,13 +11,10 @@ Pure: no MPI, torch, clock, files or global randomness.
 
 from __future__ import annotations
 
-from fleet.search.change import Change
-from fleet.search.own_trials import OWN_TRIALS
-from fleet.search.record import Outcome, Record, Status
-from fleet.search.sampler import Sampler
+from fleet.search.decisions import OWN_TRIALS, Change, Copy, Decision, Kind, Outcome, Record, Segment, Status
+from fleet.search.samplers import Sampler
 from fleet.search.search import Costs, Search
-from fleet.search.segment import Copy, Decision, Kind, Segment
-from fleet.search.stopping.rule import StoppingRule
+from fleet.search.stopping_rule import StoppingRule
 
 __all__ = [
     "Change",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import fleet.journal.events as events
-from fleet.search.change import Change
-from fleet.search.pareto import front
-from fleet.search.segment import Copy, Decision
+from fleet.search.decisions import Change, Copy, Decision
+from fleet.search.search import front
+from fleet.search.space import value_columns, value_row
+from fleet.spec import SearchSpec
 
 _STATUS = {
     "start": "under way", "resume": "under way", "pause": "paused", "stop": "stopped", "done": "done", "fail": "failed",
@@ -244,3 +247,108 @@ class _Reader(events.Observer):
 
     def _trial(self, job: str) -> JournalledTrial | None:
         return self.trials.get(job) or self._ahead.get(job)
+
+
+STATUSES = ("done", "under way", "paused", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial.
+
+    Attributes:
+        told: what the journal says.
+        status: `under way`, `paused`, `stopped`, `done` or `failed`.
+        epochs: after how many its value is; 0: no result is known.
+        value: of the metric; None: it has none.
+        values: parameter -> value, of those that it has; of a member of a population those of now.
+        further: the search's further metrics then.
+    """
+
+    told: JournalledTrial
+    status: str
+    epochs: int
+    value: float | None
+    values: Mapping[str, Any]
+    further: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that has begun.
+
+    Attributes:
+        section: what was asked for, with the bounds of the last start.
+        told: what the journal says.
+    """
+
+    section: SearchSpec
+    told: Journalled
+
+    @cached_property
+    def rows(self) -> tuple[TrialRow, ...]:
+        """One for each trial, by number."""
+        known = self.told.known()
+        latest = {one.trial: one.copy.values for one in self.told.decisions if one.copy is not None}
+        return tuple(
+            _row(self.section, trial, known.get(trial.trial), latest.get(trial.trial, trial.values))
+            for trial in self.told.trials.values()
+        )
+
+    @cached_property
+    def front(self) -> tuple[TrialRow, ...]:
+        """The trials on the Pareto front; none where there is one metric."""
+        there = set(self.told.front()) if self.told.further else set()
+        return tuple(row for row in self.rows if row.told.trial in there)
+
+    @cached_property
+    def own_rows(self) -> tuple[tuple[JournalledOwnTrial, Mapping[str, Any]], ...]:
+        """Trials that people trained themselves, each with parameter -> value."""
+        return tuple((one, value_row(self.section.over, one.values)) for one in self.told.own)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """All parameters that there may be."""
+        return value_columns(self.section.over)
+
+    @property
+    def best(self) -> TrialRow | None:
+        """The trial whose last known value is best; None: no trial has a value."""
+        best = self.told.best()
+        return None if best is None else next(row for row in self.rows if row.told.trial == best[0])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many trials there are of each status, of those that there are any of."""
+        counted = Counter(row.status for row in self.rows)
+        return {status: counted[status] for status in STATUSES if counted[status]}
+
+
+def _row(
+    section: SearchSpec, trial: JournalledTrial, known: tuple[int, float] | None, values: Mapping[str, Any]
+) -> TrialRow:
+    epochs, value = known or (max(trial.results, default=0), None)
+    further = () if value is None else trial.further.get(epochs, ())
+    return TrialRow(trial, trial.status, epochs, value, value_row(section.over, values), further)
+
+
+def section_of(kept: Mapping[str, Any], told: Journalled) -> SearchSpec | None:
+    """What a run's search was asked for; None: it has none, or it has not begun.
+
+    Args:
+        kept: the content of the run's spec.json, which has no bounds: these may change.
+        told: what the run's journal says; its last bounds count.
+
+    Raises:
+        ValueError: another version of fleet wrote it, and this one does not understand it.
+    """
+    if not kept.get("search") or not told.bounds:
+        return None
+    last = told.bounds[-1]
+    budget = {key: most for key, most in (("epochs", last.epochs), ("hours", told.hours)) if most is not None} or None
+    modes = ["max" if more else "min" for more in (told.maximise, *(more for _, more in told.further))]
+    further = {"mode": modes if told.further else modes[0]} if told.metric else {}
+    stopping = {"confidence": 0.0, **kept["search"]["stopping"]}
+    asked = {**kept["search"], **further, "width": last.width, "trials": last.trials, "budget": budget}
+    asked["stopping"] = stopping if stopping["name"] == "halving" else kept["search"]["stopping"]
+    return SearchSpec.model_validate(asked)

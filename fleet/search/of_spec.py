@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from fleet.search.sampling.chosen import sampler_of
-from fleet.search.sampling.explored import Explorer
+from fleet.search.halving import Halving, Hyperband, SynchronousHalving
+from fleet.search.population import Explorer, Population
+from fleet.search.samplers import sampler_of
 from fleet.search.search import Costs, Search
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.hyperband import Hyperband
-from fleet.search.stopping.median import Median
-from fleet.search.stopping.population import Population
-from fleet.search.stopping.rule import StoppingRule
-from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.search.stopping.whole import Whole
+from fleet.search.stopping_rule import StoppingRule
+from fleet.search.to_the_end import Median, Whole
 from fleet.spec import EnsembleSpec, SearchSpec
 from fleet.spec.values import MOST_JOBS
 
@@ -20,7 +16,7 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
     """The search of a spec that has one, as it begins; its sampler must be importable.
 
     Raises:
-        fleet.search.sampling.chosen.BadSampler: the sampler cannot be made.
+        fleet.search.samplers.BadSampler: the sampler cannot be made.
     """
     asked = spec.search
     assert asked is not None

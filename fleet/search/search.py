@@ -11,24 +11,26 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
-from typing import Any
+from typing import Any, get_args
 
-from fleet.search.change import Change
-from fleet.search.closing import is_closing
-from fleet.search.own_trials import OwnTrials
-from fleet.search.pareto import front
-from fleet.search.record import Outcome, Record, Status
-from fleet.search.sampler import Sampler
-from fleet.search.segment import Copy, Decision, Kind, Segment
-from fleet.search.stopping.population import Population
-from fleet.search.stopping.rule import StoppingRule
+from fleet.search.decisions import Change, Copy, Decision, Kind, Outcome, OwnTrials, Record, Segment, Status, Verdict
+from fleet.search.population import Population
+from fleet.search.samplers import Sampler
+from fleet.search.stopping_rule import SpeculativeRule, StoppingRule
 
 Costs = Callable[[int, Mapping[str, Any]], int]
 _STATUS: Mapping[Kind, Status] = {
-    "start": "suggested", "resume": "suggested", "pause": "paused", "stop": "stopped", "done": "done", "fail": "failed",
-}  # fmt: skip
+    "start": "suggested",
+    "resume": "suggested",
+    "pause": "paused",
+    "stop": "stopped",
+    "done": "done",
+    "fail": "failed",
+}
+
+_VERDICTS = get_args(Verdict)
 
 
 class Search:
@@ -38,7 +40,8 @@ class Search:
     next result becomes known.
 
     Args:
-        rule: which trial goes on; it must be new, and belongs to the search.
+        rule: which trial goes on; it must be new, and belongs to the search. A `SpeculativeRule` tells what may train
+            ahead, of another one nothing does but new trials.
         sampler: what suggests values.
         costs: (trial, its values) -> the virtual cost of one of its epochs, a whole number of 1 or more.
         width: virtual slots.
@@ -64,7 +67,9 @@ class Search:
     ) -> None:
         if trials is None and epochs is None:
             raise ValueError("a search without an end: give it trials or epochs")
-        self._rule, self._sampler, self._costs = rule, sampler, costs
+        self._rule = rule if isinstance(rule, SpeculativeRule) else _Unforeseen(rule)
+        self._name = type(rule).__name__  # for messages
+        self._sampler, self._costs = sampler, costs
         directions = [maximise] if isinstance(maximise, bool) else maximise
         self._sign, *self._signs = (-1.0 if more else 1.0 for more in directions)
         self._width, self._most_trials, self._most_epochs, self._planned = width, trials, epochs, planned or trials
@@ -72,7 +77,7 @@ class Search:
         self._begun = self._used = 0  # trials, and epochs of all segments, that began
         self._held: Segment | None = None  # decided, but too long for the epochs that are left
         self._closed, self._changes = False, list[Change]()
-        self._own, self._closing = OwnTrials(), dict[int, bool]()  # by devices
+        self._own, self._tail = OwnTrials(), dict[int, bool]()  # by devices
         self._early = set[int]()  # trials whose first results arrive before they begin
         self._under_way, self._events = dict[int, tuple[int, Segment]](), list[tuple[int, int]]()  # by virtual finish
         self._arrived, self._further = dict[tuple[int, int], float | None](), dict[tuple[int, int], tuple[float, ...]]()
@@ -111,13 +116,13 @@ class Search:
     def sure(self, devices: int) -> Iterator[Segment]:
         """What it will want whatever the missing results come to, and does not need yet.
 
-        New trials are among them where it `is_closing`. There are none at all where trials may not begin, or not go on,
+        New trials are among them `in_tail`. There are none at all where trials may not begin, or not go on,
         although they should: where epochs bound it, or somebody ends it.
         """
         if self._may_end_before() or self._most_trials is None:
             return iter(())
         sure = filter(self._may_be_ahead, self._rule.sure(self._most_trials))
-        return chain(sure, self.fresh()) if self.is_closing(devices) else sure
+        return chain(sure, self.fresh()) if self.in_tail(devices) else sure
 
     def probable(self) -> Iterator[Segment]:
         """What it will very likely want of trials that pause, and is better trained before new ones."""
@@ -137,15 +142,15 @@ class Search:
         """Epochs that may follow on a segment, of its own trial or of others that its result lets go on."""
         return self._rule.after(segment)
 
-    def is_closing(self, devices: int) -> bool:
-        """Whether its end may wait for what begins last, see `fleet.search.closing`."""
+    def in_tail(self, devices: int) -> bool:
+        """Whether its end may wait for what begins last, see `fleet.search.search`."""
         if self._may_end_before() or self._most_trials is None:
             return False
-        if devices not in self._closing:
+        if devices not in self._tail:
             sure, new = self._rule.sure(self._most_trials), range(self._begun, self._most_trials)
             segments = chain(self.needed(), filter(self._may_be_ahead, sure), self.probable() if new else ())
-            self._closing[devices] = is_closing(self._rule, segments, new, self._early, devices)
-        return self._closing[devices]
+            self._tail[devices] = is_tail(self._rule, segments, new, self._early, devices)
+        return self._tail[devices]
 
     def _may_end_before(self) -> bool:
         """Whether it may end before its trials do."""
@@ -261,11 +266,14 @@ class Search:
         status = {decision.trial: _STATUS[decision.kind] for decision in self.decisions[:decided]}
         records = [
             Record(
-                number, self.values(number), losses.get(number, {}), status.get(number, "suggested"),
+                number,
+                self.values(number),
+                losses.get(number, {}),
+                status.get(number, "suggested"),
                 further.get(number, {}),
             )
             for number in range(trial)
-        ]  # fmt: skip
+        ]
         return [*records, *self._own.known(lag)]
 
     @property
@@ -317,7 +325,7 @@ class Search:
     def _advance(self) -> tuple[Decision, ...]:
         """Decide all that can be decided."""
         before = len(self.decisions)
-        self._closing.clear()
+        self._tail.clear()
         self._fill()
         while self._step():
             self._fill()
@@ -353,13 +361,15 @@ class Search:
         self._last[trial] = (segment.end, loss)
         verdict = self._rule.report(trial, segment.end, loss)
         if verdict is not None:
+            if verdict not in _VERDICTS:
+                raise ValueError(f"{self._name}.report gives {verdict!r}; it gives {', '.join(_VERDICTS)}, or None")
             self._decide(segment, verdict)
 
     def _fill(self) -> None:
         """Give free slots something to train."""
         while not self._closed and len(self._under_way) < self._width:
             may_begin = self._most_trials is None or self._begun < self._most_trials
-            segment = self._held or self._rule.next(self._begun if may_begin else None, self._planned)
+            segment = self._held or self._next(self._begun if may_begin else None)
             if segment is None:
                 return
             length = segment.end - segment.start
@@ -368,6 +378,24 @@ class Search:
                 return
             self._held = None
             self._begin(segment, length)
+
+    def _next(self, fresh: int | None) -> Segment | None:
+        """Ask the rule what a free slot trains.
+
+        Raises:
+            ValueError: it is no segment that can be: its trial trains already, or stands elsewhere, or is over.
+        """
+        segment = self._rule.next(fresh, self._planned)
+        if segment is None:
+            return None
+        had, _ = self._last.get(segment.trial, (0, None))
+        waits = segment.trial not in self._under_way and self._status.get(segment.trial) in ("paused", "suggested")
+        if segment.start != had or segment.end <= had or not (waits if had else segment.trial == fresh):
+            raise ValueError(
+                f"{self._name}.next gives {segment}, and the next new trial is {fresh}; it gives that one, or a trial "
+                f"that waits, from where it stands: {had} epochs"
+            )
+        return segment
 
     def _begin(self, segment: Segment, length: int) -> None:
         """Put a segment into a slot."""
@@ -398,3 +426,69 @@ class Search:
         if copy is not None:
             told.append([copy.donor, copy.epoch, copy.values])
         self._hash.update(json.dumps(told, sort_keys=True).encode() + b"\n")
+
+
+class _Unforeseen(SpeculativeRule):
+    """A rule that tells nothing of what it will want."""
+
+    def __init__(self, rule: StoppingRule) -> None:
+        self._rule = rule
+
+    def first(self, trial: int) -> Segment:
+        return self._rule.first(trial)
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
+        return self._rule.report(trial, epoch, loss)
+
+    def next(self, fresh: int | None, trials: int | None = None) -> Segment | None:
+        return self._rule.next(fresh, trials)
+
+
+def is_tail(
+    rule: SpeculativeRule, segments: Iterable[Segment], new: range, early: Collection[int], devices: int
+) -> bool:
+    """Whether the last of its trials may be the last to end, if others go on before it.
+
+    On M devices all that is left takes W / M, of which the segments from the lowest rung are F / M: those of the new
+    trials, if there are any. If these come first, the last trial is at the end of its own after F / M, and may go on
+    from there to the last rung, C in all. So it is time for them once
+
+        W - F <= C M,
+
+    W in epochs, with what follows on each segment in the mean, as nobody knows how good its trial is.
+
+    Args:
+        rule: of the search.
+        segments: what it waits for, and what it will want surely or, beside new trials, probably; more than C M of them
+            are not looked at.
+        new: the trials that have not begun.
+        early: trials whose first results are known already: what follows on these is among the segments, if anything.
+        devices: M.
+    """
+    whole = rule.first(0).end + rule.after(rule.first(0))
+    known = [*dict.fromkeys(islice(segments, whole * devices))]
+    lowest = rule.first(new[0]) if new else min(known, key=lambda each: each.start, default=None)
+    if lowest is None:
+        return True
+    longest = lowest.end - lowest.start + rule.after(lowest)
+    above = sum(each.end - each.start for each in known if each.start > lowest.start)
+    tried = (range(trial, trial + 1) for trial in early if trial in new)
+    after_new = rule.mean_after_new(new) - sum(map(rule.mean_after_new, tried))
+    return above + sum(map(rule.mean_after, known)) + after_new <= devices * longest
+
+
+def front(losses: Mapping[int, Sequence[float]]) -> tuple[int, ...]:
+    """The Pareto front, ascending: trials that no other dominates, being as good by each loss and better by one.
+
+    Args:
+        losses: trial -> its losses, as many of each trial; less is better.
+    """
+    found: list[int] = []
+    for trial in sorted(losses, key=lambda each: (tuple(losses[each]), each)):  # whoever dominates comes first
+        if not any(_dominates(losses[other], losses[trial]) for other in found):
+            found.append(trial)
+    return tuple(sorted(found))
+
+
+def _dominates(mine: Sequence[float], other: Sequence[float]) -> bool:
+    return tuple(mine) != tuple(other) and all(a <= b for a, b in zip(mine, other))

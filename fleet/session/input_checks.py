@@ -8,7 +8,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
 from fleet.profiling.sizing import Size
 from fleet.report.wording import readable_bytes
-from fleet.search.sampling.chosen import sampler_problems
+from fleet.search.samplers import sampler_problems
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.session.last_batches import last_batch_problems

@@ -24,7 +24,7 @@ from fleet.coordination.protocol import (
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from preprocess import SampleLayout
 from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
-from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
+from fleet.coordination.open_lanes import LaneGrouping, OpenLanes, StreamPlace
 from fleet.coordination.protocol import OpenLane, Start
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
@@ -66,7 +66,7 @@ def opened(
     ranks += [Place(rank, 0, "n", "trainer", rank - 1, "cpu", (), 1, 1, 1) for rank in range(1, 5)]
     post = Post()
     crew = WorkerChannel(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
-    mates = LaneMates(ledger(places, made, epochs))
+    mates = LaneGrouping(ledger(places, made, epochs))
     starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
     found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
     told = {message.lane.lane: message.lane.schedule.first_place for _, message in post.told(OpenLane)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleet.report.status.looking import Look
-from fleet.report.status.snapshot import LEAST_BYTES, NAME, read_snapshot
+from fleet.report.scan import LEAST_BYTES, NAME, read_snapshot
+from fleet.report.standing import Look
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import FLEET, run
 

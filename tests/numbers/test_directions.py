@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
+from fleet.report.analysis import best_network
 from fleet.report.history import build_history
-from fleet.report.results import best_network
 from fleet.spec import EnsembleSpec, SpecError, check, spec_hash
 from fleet.spec.directions import compared_by, directions, told_directions
 from tests.journals import as_events

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from benchmarks.numbered.ways_to_split import SAMPLES, TRAINED, Clock, RandomSplit
-from fleet.commands.one_job.options import TrainError
-from fleet.commands.one_job.same_samples import datasets_alike
+from fleet.commands.train_options import TrainError
+from fleet.commands.train_rank import datasets_alike
 from preprocess import Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.samples.fingerprint import Fingerprint, digest_of_samples, drawn_samples
 from preprocess.samples.order import HELD_OUT, TRAIN

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from fleet.search import Record
-from fleet.search.columns import value_columns, value_row
-from fleet.search.sampling.chosen import BadSampler, sampler_of
-from fleet.search.sampling.explored import Explorer
-from fleet.search.sampling.given import check_values
-from fleet.search.sampling.space import answers_of, parameters, values_of
+from fleet.search.population import Explorer
+from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.space import answers_of, check_values, parameters, value_columns, value_row, values_of
 from fleet.session.search.foretold import fresh_search
 from fleet.spec import EnsembleSpec, SpecError, check, loads, trial_job
 from fleet.spec.distributions import Enumerated, corners, drawn

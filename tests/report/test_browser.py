@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 
-from fleet.commands.simulated.page import comparison_page as comparison_page
+from fleet.commands.simulated_report import comparison_page as comparison_page
 from fleet.report.history import build_history
 from fleet.report.page import render
 from fleet.scheduling.model.cluster import Cluster
-from fleet.search.journalled import journalled
-from fleet.search.of_run import section_of
-from fleet.search.searched import Searched
+from fleet.search.journalled import Searched, journalled, section_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.settings import cases_of
 from fleet.simulator.comparing.workload import Workload

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.report.flotillas import flotillas
+from fleet.report.analysis import (
+    best_network,
+    device_times,
+    flotillas,
+    job_rates,
+    job_results,
+    mean_waiting,
+    metric_names,
+    overheads,
+)
 from fleet.report.history import build_history, read_history
-from fleet.report.overheads import overheads
-from fleet.report.rates import job_rates
-from fleet.report.results import best_network, job_results, metric_names
-from fleet.report.waiting import device_times, mean_waiting
 from tests.journals import as_events
 
 Event = dict[str, Any]

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from fleet.journal.state import RunState
 from fleet.report.history import build_history
-from fleet.report.live import LiveView, PlainView, view_for
-from fleet.report.result_table import result_table
+from fleet.report.live import LiveView, PlainView, result_table, view_for
 from tests.journals import as_event, as_events
 
 Event = dict[str, Any]

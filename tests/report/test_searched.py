@@ -13,13 +13,12 @@ import plotly.graph_objects
 import pytest
 
 from fleet.report.history import build_history
-from fleet.report.importance import comparable, importance_of
-from fleet.report.page import render
-from fleet.report.searched import read_searched
-from fleet.report.status.looking import Look
-from fleet.report.told_values import told_values
-from fleet.search.columns import value_columns, value_row
-from fleet.search.searched import Searched
+from fleet.report.page import read_searched, render
+from fleet.report.search_figures import comparable, importance_of
+from fleet.report.standing import Look
+from fleet.report.wording import told_values
+from fleet.search.journalled import Searched
+from fleet.search.space import value_columns, value_row
 from fleet.spec import results_mapping
 from tests.journals import as_events, read_lines
 from tests.report.test_page import Page

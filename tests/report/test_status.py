@@ -18,13 +18,11 @@ from benchmarks.many_networks import ManyNetworks
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal, event_of, read_journal
+from fleet.report.analysis import job_results
 from fleet.report.history import build_history
-from fleet.report.results import job_results
-from fleet.report.status.looking import COUNTED, Look
-from fleet.report.status.scan import JournalScan
-from fleet.report.status.snapshot import NAME as SNAPSHOT
-from fleet.report.status.snapshot import Snapshots, read_snapshot
-from fleet.report.status.standing import RunStanding
+from fleet.report.scan import NAME as SNAPSHOT
+from fleet.report.scan import JournalScan, Snapshots, read_snapshot
+from fleet.report.standing import COUNTED, Look, RunStanding
 from tests.report.conftest import SimulatedRun
 
 FEW = ManyNetworks(networks=30, epochs=3, nodes=2, devices_per_node=2, trained=0.5)

@@ -20,7 +20,7 @@ from tensorboard.plugins.hparams.api_pb2 import AGGREGATION_AVG, ListSessionGrou
 from tensorboard.plugins.hparams.backend_context import Context
 
 from fleet.report.tracking import Tracking, folder_of
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
 from fleet.spec import SearchSpec
 from tests.journals import as_event
 from tests.search.support.sections import spec_of

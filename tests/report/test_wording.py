@@ -9,7 +9,7 @@ import pytest
 
 from fleet.journal.state import SampleCounts
 from fleet.report import wording
-from fleet.report.colours import ink_on, network_colours
+from fleet.report.rendering import ink_on, network_colours
 
 
 @pytest.mark.parametrize(

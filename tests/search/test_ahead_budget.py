@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fleet.search import Search
 from fleet.search.ahead_budget import may_train_ahead
-from fleet.search.sampling.random import Random
-from fleet.search.stopping.halving import Halving
+from fleet.search.halving import Halving
+from fleet.search.samplers import Random
 from tests.search.support.curves import value
 
 

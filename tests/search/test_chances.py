@@ -8,10 +8,8 @@ from math import comb
 import pytest
 
 from fleet.search import Search, Segment
-from fleet.search.stopping.chances import NEARLY_SURE, LikelyRanks, Probable, chance_of_best, chances_by_rank
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.ranking import Ranking
-from fleet.search.stopping.synchronous import SynchronousHalving
+from fleet.search.chances import NEARLY_SURE, LikelyRanks, Probable, Ranking, chance_of_best, chances_by_rank
+from fleet.search.halving import Halving, SynchronousHalving
 from tests.search.support.driving import drive
 from tests.search.support.numbered import Numbered
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
+from fleet.search.halving import Halving, Hyperband, SynchronousHalving
 from fleet.search.of_spec import rule_of, search_of
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.hyperband import Hyperband
-from fleet.search.stopping.median import Median
-from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.search.stopping.whole import Whole
+from fleet.search.to_the_end import Median, Whole
 from tests.search.support.curves import cost, value
 from tests.search.support.driving import drive
 from tests.search.support.sections import spec_of

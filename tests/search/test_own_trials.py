@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fleet.search import OWN_TRIALS, Change, Record, Search
-from fleet.search.sampling.given import check_values
-from fleet.search.stopping.halving import Halving
+from fleet.search.halving import Halving
+from fleet.search.space import check_values
 from tests.search.support.sections import spec_of
 
 OWN = Record(OWN_TRIALS, {"x": 0.5}, {1: 0.25}, "done")

@@ -9,7 +9,7 @@ from benchmarks.searched import virtual_time
 from benchmarks.searched.deciders import AsResultsCome, InVirtualTime
 from benchmarks.searched.devices import Devices
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
-from fleet.search.stopping.halving import Halving
+from fleet.search.halving import Halving
 
 
 def played(devices: int, error: float, elastic: bool, prefetch: int | None = None) -> tuple[str, int]:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from fleet.search import Record, Sampler
 from fleet.search.of_spec import search_of
-from fleet.search.sampling.chosen import BadSampler, sampler_of, sampler_problems
-from fleet.search.sampling.space import Parameter, answers_of, parameters, values_of
+from fleet.search.samplers import BadSampler, sampler_of, sampler_problems
+from fleet.search.space import Parameter, answers_of, parameters, values_of
 from fleet.spec import SearchSpec
 from fleet.spec.distributions import draw, fraction
 from tests.search.support.curves import cost, value
@@ -147,7 +147,7 @@ def test_a_sampler_sees_what_was_known_when_an_earlier_trial_began() -> None:
             return {}
 
     from fleet.search import Search
-    from fleet.search.stopping.whole import Whole
+    from fleet.search.to_the_end import Whole
 
     drive(Search(Whole(1), Seeing(), lambda trial, values: 1, width=1, trials=8), lambda trial, epoch: float(trial))
     known = {trial: [record.trial for record in records if record.losses] for trial, records in seen.items()}

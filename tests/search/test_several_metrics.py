@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fleet.search import Record, Search
 from fleet.search.of_spec import search_of
-from fleet.search.pareto import front
-from fleet.search.sampling.chosen import sampler_of
-from fleet.search.sampling.optuna_model import quiet
-from fleet.search.sampling.seeds import seed_at_path
+from fleet.search.optuna_samplers import quiet
+from fleet.search.samplers import sampler_of
+from fleet.search.search import front
+from fleet.search.space import seed_at_path
 from tests.search.support.curves import cost, drawn, value
 from tests.search.support.sections import spec_of
 

@@ -8,11 +8,8 @@ from statistics import median
 import pytest
 
 from fleet.search import Change, Search, Segment, StoppingRule
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.hyperband import Hyperband, spread
-from fleet.search.stopping.median import Median
-from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.search.stopping.whole import Whole
+from fleet.search.halving import Halving, Hyperband, SynchronousHalving, spread
+from fleet.search.to_the_end import Median, Whole
 from tests.search.support.curves import cost, drawn, value
 from tests.search.support.driving import drive
 from tests.search.support.numbered import Numbered

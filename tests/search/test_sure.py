@@ -8,14 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from fleet.search import Change, Search, Segment, StoppingRule
-from fleet.search.closing import is_closing
-from fleet.search.sampling.explored import Explorer
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.hyperband import Hyperband
-from fleet.search.stopping.median import Median
-from fleet.search.stopping.population import Population
-from fleet.search.stopping.synchronous import SynchronousHalving
-from fleet.search.stopping.whole import Whole
+from fleet.search.halving import Halving, Hyperband, SynchronousHalving
+from fleet.search.population import Explorer, Population
+from fleet.search.search import is_tail
+from fleet.search.to_the_end import Median, Whole
 from tests.search.support.curves import cost
 from tests.search.support.numbered import Looking, Numbered
 
@@ -108,7 +104,7 @@ def test_nothing_is_sure_that_may_end_before(bound: str) -> None:
     if bound == "over":
         found.changed(Change(1000, over=True))
     tell(found, *((trial, 1, float(trial)) for trial in range(9)))
-    assert not list(found.sure(1)) and not found.is_closing(64)
+    assert not list(found.sure(1)) and not found.in_tail(64)
 
 
 @pytest.mark.parametrize("rule", [Whole(9), Median(9), Population(9, 3, 0.25, Explorer({}, 1, 0.25, (0.8, 1.25)))])
@@ -124,13 +120,13 @@ def test_new_trials_are_sure_once_the_last_of_them_may_be_the_last_to_end() -> N
     rule = Halving(RUNGS, 3)
     needed = [Segment(0, 0, 1), Segment(1, 0, 1)]
     for each in (rule, SynchronousHalving(RUNGS, 3)):
-        assert is_closing(each, needed, range(2, 13), (), 2) and not is_closing(each, needed, range(2, 14), (), 2)
-        assert is_closing(each, needed, range(2, 14), (5,), 2), "what follows on one that is known is known as well"
-        assert not is_closing(each, needed, range(2, 14), (30,), 2), "it is not among those that are to begin"
-        assert is_closing(each, needed[:1] * 30, range(0), (), 2)
+        assert is_tail(each, needed, range(2, 13), (), 2) and not is_tail(each, needed, range(2, 14), (), 2)
+        assert is_tail(each, needed, range(2, 14), (5,), 2), "what follows on one that is known is known as well"
+        assert not is_tail(each, needed, range(2, 14), (30,), 2), "it is not among those that are to begin"
+        assert is_tail(each, needed[:1] * 30, range(0), (), 2)
         lower = [Segment(trial, 1, 3) for trial in range(8)]  # 2 epochs follow on each, 6 at most: 16 with its own
-        assert is_closing(each, lower, range(0), (), 2)
-        assert not is_closing(each, [*lower, Segment(8, 3, 9)], range(0), (), 2)
+        assert is_tail(each, lower, range(0), (), 2)
+        assert not is_tail(each, [*lower, Segment(8, 3, 9)], range(0), (), 2)
     found = search(rule, trials=60)
     assert not list(found.sure(2)) and len(list(found.sure(64))) == 58
     learns = Search(Halving(RUNGS, 3), Looking(prefetch=1), cost, 2, 9)

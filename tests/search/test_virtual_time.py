@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.search import Change, Decision, Record, Search, Segment
-from fleet.search.stopping.halving import Halving
-from fleet.search.stopping.whole import Whole
+from fleet.search.halving import Halving
+from fleet.search.to_the_end import Whole
 from tests.search.support.curves import cost, value
 from tests.search.support.devices import train_on
 from tests.search.support.driving import drive

@@ -17,8 +17,7 @@ from fleet.journal.whole_files import EnsembleFile, read_extensions
 from fleet.models.errors import HarvestError
 from fleet.models.tracked.exports import exported_models
 from fleet.models.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, unix_milliseconds
-from fleet.report.status.looking import Look
-from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
+from fleet.report.standing import Look, OtherJob, RunningJob, RunStanding
 from trainers import newest_file
 
 OVER = ("done", "failed", "stopped", "killed")

@@ -13,8 +13,7 @@ from fleet.journal.lock import NAME, LockWatch
 from fleet.journal.run_requests import BOUNDS, SearchRequests, StopRequests
 from fleet.models.program_errors import RunError
 from fleet.models.results import Results, read_results
-from fleet.report.status.as_json import as_json
-from fleet.report.status.looking import Look
+from fleet.report.standing import Look, as_json
 from fleet.session.from_python.process import Process
 from fleet.session.from_python.suggesting import Suggesting, Suggestion
 

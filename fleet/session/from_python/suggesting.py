@@ -16,8 +16,8 @@ from fleet.models.program_errors import RunError
 from fleet.models.recorded_spec import check_trusted
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.journalled import Journalled, journalled
-from fleet.search.sampling.chosen import BadSampler, sampler_of
-from fleet.search.sampling.given import check_one_metric, check_values
+from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.space import check_one_metric, check_values
 from fleet.spec import EnsembleSpec, SearchSpec, importable
 
 _STATUS: Mapping[str, Status] = {"pause": "paused", "stop": "stopped", "done": "done", "fail": "failed"}

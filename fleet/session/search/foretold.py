@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fleet.search import Search
 from fleet.search.of_spec import search_of
-from fleet.search.sampling.chosen import sampler_problems
+from fleet.search.samplers import sampler_problems
 from fleet.spec import EnsembleSpec, Job, SpecError, trial_job
 
 

@@ -143,7 +143,7 @@ class Searching:
     def _note_further(self) -> None:
         """Let the policy know on which trials more may follow that the search's end may wait for."""
         ledger, found = self._books.state, dict[str, int]()
-        if self._search.is_closing(ledger.cluster.size):
+        if self._search.in_tail(ledger.cluster.size):
             under_way = (*self._search.needed(), *self._ahead.sure)
             found = {self._name(segment.trial): self._search.further(segment) for segment in under_way}
         for name in found.keys() | self._further.keys():

@@ -10,7 +10,7 @@ from typing import Any
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.journal.run_requests import OwnTrial, SearchRequests
-from fleet.search.sampling.given import check_one_metric, check_values
+from fleet.search.space import check_one_metric, check_values
 from fleet.session.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.session.search.recorded import Recorded, own_trial_change
 from fleet.spec import SearchSpec

@@ -10,7 +10,7 @@ from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
-from fleet.search.columns import TrialColumns
+from fleet.search.space import TrialColumns
 from fleet.session.console import rank_console
 from fleet.spec import SearchSpec
 

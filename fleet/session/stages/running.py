@@ -11,13 +11,13 @@ from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import RunHooks
 from fleet.coordination.job_checkpoints import Standing, settle_best
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
-from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
-from fleet.report.status.snapshot import Snapshots
+from fleet.report.scan import Snapshots
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
 from fleet.session.devices_to_plan import devices_to_plan
@@ -146,7 +146,7 @@ def start(rated: Rated) -> Running:
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
     kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
-    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept)
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )

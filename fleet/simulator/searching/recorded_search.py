@@ -18,8 +18,7 @@ from fleet.journal.events import Cluster, Done, Epoch, Failed, Observer, Paused,
 from fleet.journal.journal import read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.search import Change, Decision, Record, Search
-from fleet.search.journalled import Journalled, JournalledTrial, journalled
-from fleet.search.of_run import section_of
+from fleet.search.journalled import Journalled, JournalledTrial, journalled, section_of
 from fleet.search.of_spec import rule_of
 from fleet.simulator.traces.reading import JOURNAL, read_run
 from fleet.simulator.traces.table import TraceError

@@ -193,7 +193,7 @@ class SearchedJobs:
 
     def _further(self, segment: Segment) -> int:
         """Epochs that may follow on a segment, where the end may wait for them."""
-        return self._search.further(segment) if self._search.is_closing(self._devices) else 0
+        return self._search.further(segment) if self._search.in_tail(self._devices) else 0
 
     def _tell(self, segment: Segment, now: float) -> None:
         known = self._known(segment)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.search.journalled import journalled
-from fleet.search.of_run import section_of
+from fleet.search.journalled import journalled, section_of
 from fleet.session.recorded_choices import with_known_rule
 from fleet.session.search.recorded import recorded
 from fleet.spec import EnsembleSpec, load, results_mapping

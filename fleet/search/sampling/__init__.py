@@ -1,1 +1,0 @@
-"""Samplers, which suggest the values of trials."""

@@ -1,1 +1,0 @@
-"""Rules that say which trial trains how far."""
