@@ -1,4 +1,4 @@
-"""Which jobs of a stream read one lane together: the rule of runs, and of the simulator, which loads nothing else here."""
+"""Which jobs of a stream read one lane together: one rule for runs and for the simulator, and nothing beside it."""
 
 from __future__ import annotations
 
