@@ -155,7 +155,7 @@ class _Run:
             crew, LaneBook(rank, ring, awaited.first), ring.lanes, LaneGrouping(ledger), KeptEpochs(crew, awaited)
         )
         tags = iter(range(1000, sys.maxsize))
-        energy = EnergyShares((), lambda ranks: None, books)
+        energy = EnergyShares((), lambda ranks: None, books.record)
         executor = LiveExecutor(crew, lanes, lambda: next(tags), self._stop, lambda skipped: None, (1, 1, 1.0), energy)
         around = _Around(self._stop)
         Coordinator(policy(self._name), executor, books, around, silence=math.inf, poll=math.inf).run()

@@ -47,18 +47,17 @@ from preprocess.making.fingerprints import of_its_own
 from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 from trainers.job.single_job import News, SingleJob, TaskDatasets, sample_of
-from trainers.messages.device_channel import why_not
+from trainers.messages.torch_backend import why_not
 from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.horovod import HorovodHangs, horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.horovod import HorovodHangs, horovod_reduce
+from trainers.reduce.ordered_reduce import OrderedReduce
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
 from trainers.task.task import Task, made_task, name_of, order_seed_of
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -76,7 +75,7 @@ def train_alone(options: TrainOptions) -> int:
     """Train in this process, without MPI; return the exit code."""
     stop = StopFlag()
     stop.install()
-    return _guarded(options, stop, Group.alone, 0, _tell_alone)
+    return _guarded(options, stop, Group.alone, 0, lambda said: tell_all({0: said}, 1))
 
 
 def train_in_world(options: TrainOptions) -> int:
@@ -163,10 +162,6 @@ def _guarded(
     return end(said)
 
 
-def _tell_alone(said: LastWords) -> int:
-    return tell_all({0: said}, 1)
-
-
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
     device = _place(options, group, local)
     task = _agreed(group, lambda: _task(options))
@@ -180,8 +175,14 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     if over_horovod:
         _agreed(group, load_horovod)
     communicators = Communicators()
-    adder = horovod_sum if over_horovod else DeviceSums(communicators) if options.reduce == "device" else InOrder
-    trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, adder)
+    reducer = (
+        horovod_reduce
+        if over_horovod
+        else DeviceReducers(communicators)
+        if options.reduce == "device"
+        else OrderedReduce
+    )
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, reducer)
     told: list[str] = []
     data = datasets_alike(task, group, lambda: _agreed(group, lambda: TaskDatasets(task)), told.append)
     if options.resume is not None:
@@ -190,8 +191,8 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     with TrainView(trainer.name, options.steps, stop.set) if group.is_master else _Silent() as view:
         for text in [*told, *([NOT_BIT_FOR_BIT] if over_horovod else [])]:
             view.say(text)
-        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
-        with trainer.adding():
+        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else lambda: None)
+        with trainer.reducing():
             finished = job.run(options.steps)
         trainer.settle()
         trainer.check_finite()
@@ -247,7 +248,7 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
 
 
 def _agreed(group: Group, find: Callable[[], _T]) -> _T:
-    """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
+    """Return what `find` gives on this member; what a person got wrong, on any member, is every member's error."""
     said, found = "", None
     try:
         found = find()
@@ -277,10 +278,6 @@ class _Silent:
         return
 
 
-def _nothing() -> None:
-    return
-
-
 def own_device(kind: str, local: int) -> torch.device:
     """The device of the `local`-th trainer of this machine, as this thread's.
 
@@ -303,14 +300,14 @@ def compute_near(group: Group, device: torch.device) -> None:
         "cores": sorted(os.sched_getaffinity(0)),
         "near": [] if properties is None else cores_near(properties),
     }
-    told = told_by_all(group, mine)
+    told = gather_all(group, mine)
     hosts = [each["host"] for each in told]
     cores, near = ([each[name] for each in told] for name in ("cores", "near"))
-    settle_cores(partial(told_by_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
+    settle_cores(partial(gather_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
 
 
-def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """What all members give, in their order, on each of them."""
+def gather_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what all members give, in their order, on each of them."""
     everything: list[dict[str, Any]] = group.bcast_tree(group.gather_trees(mine))
     return everything
 

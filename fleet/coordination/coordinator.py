@@ -27,8 +27,7 @@ from fleet.coordination.executor import (
 )
 from fleet.coordination.failures import CannotGoOnError, RanksLost, SilentGroupError, TooFewDevicesError
 from fleet.coordination.first_rates import FirstRates, NewcomerRates
-from fleet.coordination.job_checkpoints import record_checkpoint
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, record_checkpoint
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events

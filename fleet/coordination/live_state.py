@@ -16,8 +16,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, ParamSpec
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
+from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise, Standing
 from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
 from fleet.journal import events
 from fleet.journal.events import Best
@@ -37,7 +36,7 @@ from fleet.scheduling.model.cluster import Cluster, FreeDevices
 from fleet.scheduling.model.data_path import NONE, DataPath, Lending
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from trainers.task.batch_schedule import BatchChange
+from trainers.task.batch_plan import BatchChange
 
 
 class LiveState(events.Observer):

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fleet.coordination.lane_division import divided, reader_of
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, Start, StreamAwaited
+from fleet.coordination.reading_together import divided, reader_of
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
 from preprocess.samples.stream import LaneSpec, StreamKey
@@ -63,6 +63,7 @@ class OpenLanes:
         count: how many lanes the rings have.
         grouping: says which jobs at unlike places of a stream read together; None: all do.
         kept: lets preprocessors drop what nobody reads any more; None: they find that out as lanes open.
+        makers: how many preprocessors can fill one lane; 0: all.
 
     Attributes:
         samples: counts what was made for lanes and read there.
@@ -75,8 +76,10 @@ class OpenLanes:
         count: int,
         grouping: LaneGrouping | None = None,
         kept: KeptEpochs | None = None,
+        makers: int = 0,
     ) -> None:
         self._channel, self._maker, self._grouping, self._kept = channel, maker, grouping, kept
+        self._makers = makers
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> the jobs that read it
         self._data: dict[int, str] = {}  # lane -> its data set
@@ -123,10 +126,13 @@ class OpenLanes:
         lane = self._maker.lane(number, first, {start.job: start.until for start in starts}, readers)
         # Where each preprocessor owns a part of the samples all of them work: nobody else keeps these.
         wanted = 0 if lane.divided else max(start.makers for start in starts) or self._channel.share(len(readers))
-        lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
+        lent = [] if lane.divided else list(dict.fromkeys(device for start in starts for device in start.prepared_by))
+        if self._makers and not lane.divided:
+            lent = lent[: self._makers - 1]
+            wanted = min(wanted or self._makers, self._makers - len(lent))
         lane = replace(lane, makers=self._channel.makers(wanted, lent))
         self._data[number] = lane.stream.data
-        told = self._channel.tell_of_lane(OpenLane(lane))
+        told = self._channel.send_for_lane(OpenLane(lane))
         if self._kept is not None:
             self._kept.opened(lane, jobs, told)
         return lane
@@ -144,7 +150,7 @@ class OpenLanes:
         self._jobs[number].discard(job)
         if not self._jobs[number]:
             del self._jobs[number]
-            self.samples.closed(self._channel.tell_of_lane(CloseLane(number)))
+            self.samples.closed(self._channel.send_for_lane(CloseLane(number)))
             if self._kept is not None:
                 self._kept.closed(number)
             self._free.append(number)  # a later opening has a later generation, and waits on each node for this end
@@ -214,7 +220,7 @@ class KeptEpochs:
             now = waiting, frozenset(reading)
             if now != stream.sent:
                 word = StreamAwaited(stream.key.data, stream.key.seed, waiting, reading)
-                self._channel.tell_preprocessors(stream.makers, word)
+                self._channel.send_to_preprocessors(stream.makers, word)
                 stream.sent = now
             if now == _NOTHING and not stream.readers:
                 del self._streams[name]

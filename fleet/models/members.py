@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from fleet.coordination.job_checkpoints import KeptBest, kept_bests
+from fleet.coordination.job_record import KeptBest, kept_bests
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Epoch
 from fleet.journal.journal import read_journal
@@ -19,8 +19,8 @@ from fleet.models.stored import epoch_of
 from fleet.report.history import RunHistory, build_history
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.convergence.history import Direction
-from trainers.state.best_checkpoint import best_file
+from trainers.state.history import Direction
+from trainers.state.kept_checkpoints import best_file
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
-from fleet.coordination.lane_division import divided, reader_of
+from fleet.coordination.reading_together import divided, reader_of
 from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState

@@ -21,7 +21,7 @@ from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, PolicyTrigger, State, Trigger
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 CURVE = RateCurve({1: 10.0}, per_node=2)
 

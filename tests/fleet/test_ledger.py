@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, Standing
 from fleet.coordination.live_state import LiveState, recall
 from fleet.journal import events
 from fleet.scheduling.model.batch_scaling import BatchRange
@@ -18,7 +17,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import policy
 from tests.journals import as_event, as_events
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 
 def ledger(**more: float) -> LiveState:

@@ -82,7 +82,7 @@ class Machine:
             StopFlag(),
             lambda skipped: None,
             (4, 2, 1.0),
-            EnergyShares((), lambda ranks: None, Unread()),
+            EnergyShares((), lambda ranks: None, Unread().record),
         )
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:

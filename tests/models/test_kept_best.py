@@ -16,8 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.job_checkpoints import record_checkpoint, settle_best, standing, told_bests
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, record_checkpoint, settle_best, standing, told_bests
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
@@ -30,8 +29,8 @@ from tests.models.support.families import FAMILIES, LONG, long_ensemble
 from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
-from trainers.convergence.history import History
-from trainers.state.best_checkpoint import Best, ByMetric, best_file
+from trainers.state.history import History
+from trainers.state.kept_checkpoints import Best, ByMetric, best_file
 
 METRIC, JOB = "accuracy", "j"
 CHANGES = [(os, "replace"), (os, "link"), (os, "unlink"), (os, "fsync"), (Journal, "write")]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.job_record import Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment
 from fleet.search.ahead_budget import may_train_ahead
-from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+from trainers.state.kept_checkpoints import drop_rollback, keep_rollback, roll_back
 
 _SURE_FOR_EACH = 8
 """So many jobs may wait for each device, and what is not needed yet is still added to them."""
@@ -137,7 +137,7 @@ class Ahead:
         if first.start and first not in self._sure and until is not None:
             self._useful += max(0, min(until, first.end) - first.start)
         self._sure.discard(first)
-        drop_way_back(self._files.folder(self._name(trial)), first.start)
+        drop_rollback(self._files.folder(self._name(trial)), first.start)
         if segments:
             self._tell(segments[-1], self._next_epoch(trial))
         else:
@@ -329,7 +329,7 @@ class Ahead:
         begun = self._beyond.setdefault(trial, [])
         if segment not in begun:
             if segment.start:
-                keep_way_back(self._files.folder(name), segment.start)
+                keep_rollback(self._files.folder(name), segment.start)
             begun.append(segment)
         self._untold.add(trial)
         return True
@@ -369,7 +369,7 @@ class Ahead:
         self._note_risk(trial)
         if not wanted:  # it has not begun, and will not in these bounds
             return
-        go_back(self._files.folder(name), wanted)
+        roll_back(self._files.folder(name), wanted)
         found = self._files.stands(name)
         self._books.record(
             events.Withdrawn(

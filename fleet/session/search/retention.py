@@ -13,8 +13,8 @@ from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search
 from fleet.session.search.ahead import Files
-from trainers.state.best_checkpoint import drop_others
 from trainers.state.checkpoint import checkpoint_files
+from trainers.state.kept_checkpoints import drop_others
 
 
 class Retention:
