@@ -57,9 +57,16 @@ class Coordinator:
     """
 
     def __init__(
-        self, policy: Policy, executor: Executor, recorder: Recorder, hooks: RunHooks, silence: float,
-        poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy,
+        executor: Executor,
+        recorder: Recorder,
+        hooks: RunHooks,
+        silence: float,
+        poll: float = POLL_SECONDS,
+        prices: Prices | None = None,
+        following: Following | None = None,
+    ) -> None:
         policy = driven(policy, recorder.state.cluster, prices, recorder.state.helpers.lending)
         self.policy, self.executor, self.hooks = policy, executor, hooks
         self.recorder, self.state, self._now = recorder, recorder.state, recorder.journal.seconds

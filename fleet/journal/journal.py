@@ -1,4 +1,9 @@
-"""The journal: append-only JSON lines, the truth of a run. Report, progress and resume are computed from it."""
+"""The journal: append-only JSON lines, the truth of a run. Report, progress and resume are computed from it.
+
+`Journal` writes it and `read_journal` checks and parses every line. Most lines of a long journal are epochs and
+checkpoints that are over: `new_lines`, `job_of`, `second_of` and `devices_of` are for readers who need few of them, and
+tell kind, job and time of a line as the writer lays it out without parsing the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +20,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from fleet.journal.events import Event, Session, Warned, parse
+from fleet.journal.events import Checkpoint, Done, Event, Failed, Paused, Session, Stopped, Warned, parse
 from preprocess.files.reading import open_file
 from preprocess.files.writing import naming, open_to_append, sync_folder
 
@@ -61,7 +67,7 @@ def read_journal(path: Path) -> Iterator[Event]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines without their ends; of one that is too long, the first MOST_LINE_BYTES."""
+    """Yield the lines without their ends; of one that is too long, the first MOST_LINE_BYTES."""
     try:
         file = open_file(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +85,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def event_of(line: bytes) -> Event | None:
-    """The event of a line; None if it is damaged, or another version's."""
+    """Return the event of a line; None if it is damaged, or another version's."""
     seal = _SEAL.search(line)
     content = line if seal is None else line[: seal.start()] + b"}"
     if seal is not None and zlib.crc32(content) != int(seal[1], 16):
@@ -110,9 +116,15 @@ def identity_of(path: Path) -> str:
     return ""
 
 
+_SYNCED_BESIDE = (Stopped, Paused, Done, Failed)
+"""Durable, and nothing is done at once that would be wrong without the line: a job's checkpoint says as much."""
+
+
 class Journal:
-    """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those
-    alone.
+    """Writes events to disk, durably, and hands each to the listeners; without a path, to the listeners alone.
+
+    A durable event on which the caller acts at once is on disk when `write` returns. Others of them, such as the end of
+    a job, are brought there by a thread, all that have come together at a time: the caller does not wait for the disk.
 
     `seconds()` is the run's own clock: seconds since the first session began, with the gaps between sessions cut out.
     """
@@ -124,9 +136,10 @@ class Journal:
         self._listeners: list[Listener] = []
         self._path = path or Path()
         self._file = _open_after_torn_line(path) if path else None
+        self._syncing = None if self._file is None else _Syncing(self._file.fileno())
 
     def seconds(self) -> float:
-        """Seconds of the run so far, over all its sessions."""
+        """Return seconds of the run so far, over all its sessions."""
         return self._offset + self._clock() - self._origin
 
     def listen(self, listener: Listener) -> None:
@@ -134,19 +147,22 @@ class Journal:
         self._listeners.append(listener)
 
     def write(self, event: E) -> E:
-        """Append an event, at this time; a durable one is on disk when this returns. Returns it with its time.
+        """Append an event, at this time. Returns it with its time.
 
         Raises:
             JournalError: a field holds what JSON cannot.
-            OSError: if the line cannot be written (no space left, say).
+            OSError: if the line cannot be written (no space left, say), or an earlier one could not be synced.
         """
         event = event.at(round(self.seconds(), 6), round(time.time(), 3))
-        if self._file is not None:
+        if self._file is not None and self._syncing is not None:
             line = _line_of(event)
             with naming(self._path):
+                self._syncing.check()
                 self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
                 self._file.flush()
-                if event.durable:
+                if event.durable and _may_sync_beside(event):
+                    self._syncing.begin()
+                elif event.durable:
                     os.fsync(self._file.fileno())
         self._tell(event)
         return event
@@ -162,10 +178,61 @@ class Journal:
             listener(event)
 
     def close(self) -> None:
-        """Close the file; the journal can be written no more."""
-        if self._file is not None:
+        """Close the file, once all that is durable is on disk; the journal can be written no more."""
+        if self._file is not None and self._syncing is not None:
+            self._syncing.end()
             with suppress(OSError):  # of a line that could not be written: `write` has told
                 self._file.close()
+
+
+def _may_sync_beside(event: Event) -> bool:
+    """Whether the caller need not wait for the disk. Once a best checkpoint is told, the one before is removed."""
+    return isinstance(event, _SYNCED_BESIDE) or (isinstance(event, Checkpoint) and event.best is None)
+
+
+class _Syncing:
+    """Brings a file to the disk in a thread, which begins with the first line that asks for it.
+
+    Args:
+        descriptor: of the file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._wanted, self._over = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """Have all that was written until now brought to the disk; returns at once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+
+    def check(self) -> None:
+        """Raise the OSError of a sync that has failed."""
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Wait until all is there."""
+        self._over = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            self._wanted.wait()
+            self._wanted.clear()  # what is written from now on asks again
+            over = self._over
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                self._error = error
+                return
 
 
 def _open_after_torn_line(path: Path) -> BinaryIO:
@@ -184,7 +251,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """An event as the journal has it, read again."""
+    """Return an event as the journal has it, read again."""
     told: dict[str, Any] = json.loads(_line_of(event))
     return told
 
@@ -197,7 +264,7 @@ def _line_of(event: Event) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """JSON for records in an event, mappings that are none of JSON, and NumPy scalars and tuples of them."""
+    """Return JSON for records in an event, mappings that are none of JSON, and NumPy scalars and tuples of them."""
     if is_dataclass(value):
         return vars(value)
     if isinstance(value, Mapping):
@@ -243,7 +310,7 @@ def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _next_line(file: BinaryIO) -> int:
-    """Where the next line begins, as far as this is looked for; 0: nowhere yet."""
+    """Return where the next line begins, as far as this is looked for; 0: nowhere yet."""
     limit = file.tell() + MOST_SKIPPED_BYTES
     while piece := file.readline(_MANY_BYTES):
         if piece.endswith(b"\n"):
@@ -254,7 +321,7 @@ def _next_line(file: BinaryIO) -> int:
 
 
 def job_of(line: bytes) -> bytes:
-    """The job of a line as it stands there, between its quotes: equal for lines of one job; empty if it has none."""
+    """Return the job of a line as the bytes between its quotes, equal for lines of one job; empty: it has none."""
     start = line.find(b'"job":"') + 7
     name = line[start : line.find(b'"', start)] if start > 6 else b""
     if b"\\" in name:
@@ -264,7 +331,7 @@ def job_of(line: bytes) -> bytes:
 
 
 def second_of(line: bytes) -> float:
-    """The second of the run at which a line was written. ValueError: it does not say."""
+    """Return the second of the run at which a line was written. ValueError: it does not say."""
     if not line.startswith(b'{"t":'):
         event = event_of(line)
         if event is None:
@@ -274,14 +341,14 @@ def second_of(line: bytes) -> float:
 
 
 def devices_of(line: bytes) -> tuple[int, ...]:
-    """The devices that a line names. ValueError: it names none, or what it names are no numbers."""
+    """Return the devices that a line names. ValueError: it names none, or what it names are no numbers."""
     start = line.index(b'"devices":[') + 11
     numbers = line[start : line.index(b"]", start)]
     return tuple(map(int, numbers.split(b","))) if numbers else ()
 
 
 def job_name(job: bytes) -> str:
-    """The name of a job that `job_of` told."""
+    """Return the name of a job that `job_of` told."""
     try:
         return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))
     except ValueError:  # fleet writes no such name

@@ -26,7 +26,7 @@ from fleet.report.page import render
 from fleet.report.tracking import Tracking
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.session.skipped_samples import SkippedBook
+from fleet.session.books import SkippedBook
 from fleet.simulator.traces import TraceError, read_trace
 from tests.faults.fuzz.targets import Target
 from tests.faults.fuzz.text_targets import constant
