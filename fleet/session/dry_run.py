@@ -256,10 +256,18 @@ def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Simulation
     host = size.cpu_bytes(workers) if device == "cpu" else size.host_bytes(workers)
     memory = host if device == "cpu" else size.device_bytes(workers)
     return PlannedJob(
-        job, size, memory, host, expected.known.samples, rates, expected.source,
-        float(outcome.begin[row]), float(outcome.end[row]), float(outcome.deadline[row]),
+        job,
+        size,
+        memory,
+        host,
+        expected.known.samples,
+        rates,
+        expected.source,
+        float(outcome.begin[row]),
+        float(outcome.end[row]),
+        float(outcome.deadline[row]),
         expected.fed,
-    )  # fmt: skip
+    )
 
 
 def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, ...]:

@@ -66,8 +66,8 @@ class Running(RunHooks):
     newcomers: Newcomers
     guessed: Collection[str]
     wishes: Halted
-    writing: Seldom
-    showing: Seldom
+    writing: Throttle
+    showing: Throttle
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
@@ -167,8 +167,8 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     guessed = guessed if rank.runtime.rehearsal is None else ()
     directory = session.output.directory
     wishes = Halted(StopRequests(directory.path), session.searching)
-    writing = Seldom(partial(_write, session, guessed))  # it grows with jobs and rounds
-    showing = Seldom(Snapshots(directory.journal).renew)
+    writing = Throttle(partial(_write, session, guessed))  # it grows with jobs and rounds
+    showing = Throttle(Snapshots(directory.journal).renew)
     return Running(session, executor, Newcomers(session, ring), guessed, wishes, writing, showing)
 
 
@@ -383,7 +383,7 @@ PART = 0.002
 
 
 @dataclass
-class Seldom:
+class Throttle:
     """Calls `action` unless its last call was so short a time ago that calls would take more than `part` of the time.
 
     A caller that needs the last of the calls makes it directly.

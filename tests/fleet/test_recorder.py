@@ -1,4 +1,4 @@
-"""The journal and the books are one: read again, what was written down gives the same books."""
+"""The journal and the state are one: read again, what was written gives the same state."""
 
 from __future__ import annotations
 

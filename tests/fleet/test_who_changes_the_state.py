@@ -1,4 +1,4 @@
-"""The books of a run change through the bookkeeper alone."""
+"""The state of a run under way changes through the recorder alone."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _is_ledger(node: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize("room", sorted(path.name for path in FLEET.iterdir() if path.is_dir()))
-def test_only_the_bookkeeper_changes_books(room: str) -> None:
+def test_only_the_recorder_changes_the_state(room: str) -> None:
     methods = changing_methods()
     files = [path for path in (FLEET / room).rglob("*.py") if path.name not in THEIR_OWN]
     assert not {path.name: found for path in files if (found := changes(path.read_text(), methods))}
 
 
-def test_changes_of_books_would_be_found() -> None:
+def test_changes_of_the_state_would_be_found() -> None:
     methods = changing_methods()
     assert {"started", "done", "charged", "stopped", "planned"} <= methods and "state" not in methods
     text = "self.ledger.done(1)\nledger.is_over = True\nself._ledger.jobs[2] = 3\nledger.samples += 4\nledger.state(5)"
