@@ -69,9 +69,11 @@ def check_input(
 def check_against_data(runtime: Runtime, trials: BatchTrials) -> None:
     """Check the spec with its data, which are open, and try metrics and losses; SpecError with all that is wrong."""
     problems = (
-        *check(runtime.spec, lengths_of(runtime)), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
+        *check(runtime.spec, lengths_of(runtime)),
+        *sampler_problems(runtime.spec),
+        *_own_data_problems(runtime),
         *lending_problems(runtime),
-    )  # fmt: skip
+    )
     problems = problems or tuple(last_batch_problems(runtime)) or tuple(trials.problems(runtime))
     if problems:
         raise SpecError(in_order(problems))
