@@ -8,7 +8,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
 from fleet.profiling.sizing import Size
 from fleet.report.wording import readable_bytes
-from fleet.search.samplers import sampler_problems
+from fleet.search.of_spec import search_problems
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lanes import RingPlan, ring_plan
 from fleet.session.last_batches import last_batch_problems
@@ -52,7 +52,7 @@ def check_input(
 def check_against_data(runtime: Runtime, trials: BatchTrials) -> None:
     """Check the spec with its data, which are open, and try metrics and losses; SpecError with all that is wrong."""
     problems = (
-        *check(runtime.spec, lengths_of(runtime)), *sampler_problems(runtime.spec), *_own_data_problems(runtime),
+        *check(runtime.spec, lengths_of(runtime)), *search_problems(runtime.spec), *_own_data_problems(runtime),
         *lending_problems(runtime),
     )  # fmt: skip
     problems = problems or tuple(last_batch_problems(runtime)) or tuple(trials.problems(runtime))

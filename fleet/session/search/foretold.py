@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.search import Search
-from fleet.search.of_spec import search_of
-from fleet.search.samplers import sampler_problems
+from fleet.search.of_spec import search_of, search_problems
 from fleet.spec import EnsembleSpec, Job, SpecError, trial_job
 
 
@@ -16,7 +15,7 @@ def fresh_search(spec: EnsembleSpec) -> Search:
     Raises:
         SpecError: its sampler cannot be made.
     """
-    problems = sampler_problems(spec)
+    problems = search_problems(spec)
     if problems:
         raise SpecError(problems, spec.origins.file)
     return search_of(spec, lambda trial, values: 1)
