@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from fleet.commands.arguments import AsJson, Start, start_of
+from fleet.commands.arguments import AsJson, Start, Trust, start_of
 from fleet.commands.ending import end, mendable
 from fleet.commands.simulate_options import (
     BatchRanges,
@@ -71,6 +71,7 @@ def simulate(
     devices: DeviceCounts = None,
     trials: MostTrials = None,
     epochs: MostEpochs = None,
+    trust: Trust = False,
     synthetic: Drawn = None,
     rates: RatesFolder = None,
     draw_models: DrawModels = False,
@@ -103,7 +104,7 @@ def simulate(
         }  # fmt: skip
         options = SearchOptions(
             search, tuple(stopping or ()), tuple(width or ()), tuple(devices or ()), trials, epochs,
-            tuple(policies or ()), tuple(settings or ()), cluster, start_seconds, restart_seconds,
+            tuple(policies or ()), tuple(settings or ()), cluster, start_seconds, restart_seconds, trust,
         )  # fmt: skip
         simulate_search(options, others, as_json)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,10 @@ SearchDir = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option(metavar="RULE", help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9; repeatable"),
+    typer.Option(
+        metavar="RULE",
+        help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9, or module:Name; repeatable",
+    ),
 ]
 Widths = Annotated[
     list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
@@ -60,6 +64,7 @@ class SearchOptions:
     cluster: str | None = None
     start: float | None = None
     restart: float | None = None
+    trust: bool = False
 
 
 def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: bool) -> None:
@@ -79,7 +84,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         record = read_search(options.run)
         cases, costs = _cases(record, options), _costs(record, options)
         try:
-            with others_on_standard_error():
+            with _rules_at_home(options, record), others_on_standard_error():
                 found = [play(record, case, costs) for case in cases]
         except SimulationFailed as error:
             end(FAILED, str(error))
@@ -90,6 +95,26 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         print(json.dumps({"recorded": rows[0], "runs": rows[1:]}, indent=1))
         return
     _tell(record, found, costs, options.run)
+
+
+@contextmanager
+def _rules_at_home(options: SearchOptions, record: RecordedSearch) -> Iterator[None]:
+    """Let stopping rules of one's own be found where the run found them, and in the current folder.
+
+    Raises:
+        HarvestError: the run's rule is another user's code, and not trusted.
+    """
+    from fleet.journal.whole_files import EnsembleFile
+    from fleet.models.recorded_spec import check_trusted
+    from fleet.spec.references import importable
+
+    folders = [Path.cwd()]
+    if ":" in record.section.stopping.name:
+        check_trusted(options.run, options.trust)
+        known = EnsembleFile.read(options.run)
+        folders = [*([] if known is None else [Path(known.folder)]), *folders]
+    with importable(folders):
+        yield
 
 
 def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:

@@ -1,4 +1,4 @@
-"""Stopping rules as they are written on the command line: `halving:eta=3,rungs=1/3/9`."""
+"""Stopping rules as they are written on the command line: `halving:eta=3,rungs=1/3/9`, `module:Name:patience=2`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ def stopping_of(text: str) -> Stopping:
     Raises:
         ValueError: there is no such rule, or it has no such key or value.
     """
-    name, colon, rest = text.partition(":")
-    given = read_settings(rest, _EXAMPLE) if colon else {}
+    name, _, rest = text.partition(":")
+    first, _, others = rest.partition(":")
+    if first and "=" not in first:  # the class of a `module:Name`
+        name, rest = f"{name}:{first}", others
+    given = {key: _plain(key, value) for key, value in (read_settings(rest, _EXAMPLE) if rest else {}).items()}
+    keys = {"arguments": given} if ":" in name else given
     try:
-        return Stopping.model_validate({"name": name.strip(), **{key: _plain(key, v) for key, v in given.items()}})
+        return Stopping.model_validate({"name": name.strip(), **keys})
     except ValidationError as error:
         told = "; ".join(_problem(problem) for problem in error.errors())
         raise ValueError(f"--stopping {text}: {told}; write it as {_EXAMPLE}") from None
@@ -32,8 +36,11 @@ def label_of(stopping: Stopping) -> str:
     keys = [
         f"{key}={_told(getattr(stopping, key))}"
         for key in type(stopping).model_fields
-        if key in stopping.model_fields_set and key != "name" and getattr(stopping, key) != _default(key)
+        if key in stopping.model_fields_set
+        and key not in ("name", "arguments")
+        and getattr(stopping, key) != _default(key)
     ]
+    keys += [f"{key}={_told(value)}" for key, value in stopping.arguments.items()]
     return stopping.name + (":" + ",".join(keys) if keys else "")
 
 
