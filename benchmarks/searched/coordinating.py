@@ -17,7 +17,7 @@ from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from fleet.session.options import RunOptions
-from fleet.session.search.trials import first_trial
+from fleet.session.search.first_trials import first_trial
 from fleet.session.stages.opened import Opened, open_run
 from fleet.session.stages.output import output_to
 from fleet.session.stages.rated import rate_jobs

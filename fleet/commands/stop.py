@@ -16,7 +16,7 @@ from fleet.machine.launch.launched import BAD_INPUT, STOPPED
 if TYPE_CHECKING:
     from fleet.journal.lock import LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.scan import JournalScan
+    from fleet.report.journal_scan import JournalScan
 
 _POLL_SECONDS = 0.2
 _OVER = ("halted", "pruned", "done", "failed")
@@ -36,7 +36,7 @@ def stop(
     """
     from fleet.journal.lock import NAME, LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.scan import JournalScan
+    from fleet.report.journal_scan import JournalScan
 
     watch, wishes, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:

@@ -13,7 +13,7 @@ from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.journal.run_requests import OwnTrial, SearchRequests
 from fleet.models.program_errors import RunError
-from fleet.report.history import RunHistory, build_history
+from fleet.report.run_history import RunHistory, build_history
 
 Row = dict[str, Any]
 _FIRST = ("name", "status", "trial", "epochs")

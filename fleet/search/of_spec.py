@@ -8,8 +8,8 @@ from typing import Any
 from fleet.search.halving import SynchronousHalving
 from fleet.search.population import Explorer
 from fleet.search.samplers import sampler_of
-from fleet.search.search import Costs, Search
 from fleet.search.stopping_rule import StoppingRule
+from fleet.search.virtual_time import Costs, Search
 from fleet.spec import EnsembleSpec, Problem, SearchSpec, importable
 from fleet.spec.plugins import STOPPING_RULES, BadPart
 from fleet.spec.references import Misfit, parameters_of

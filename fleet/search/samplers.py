@@ -1,4 +1,9 @@
-"""What suggests the values of trials."""
+"""The door for samplers, which suggest the values of trials, and those that fleet has.
+
+A sampler of one's own is a class with `suggest`, named in a spec as `sampler: module:Name`, or by an installed package
+in its entry points `fleet.samplers`. It is called with `over` (dotted path -> distribution), the search's seed, and the
+`arguments` of the spec.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from fleet.session.mixed_kinds import stays_on_one
 from fleet.session.more_workers import MoreWorkers, more_workers
 from fleet.session.prediction import PredictionInput, asked_device, prepare
 from fleet.session.recorded_choices import with_known_batches, with_known_rule
-from fleet.session.search.foretold import described_search, with_first_trials
+from fleet.session.search.first_trials import described_search, with_first_trials
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job

@@ -13,7 +13,7 @@ from fleet.search import Record
 from fleet.search.population import Explorer
 from fleet.search.samplers import sampler_of
 from fleet.search.space import answers_of, check_values, parameters, value_columns, value_row, values_of
-from fleet.session.search.foretold import fresh_search
+from fleet.session.search.first_trials import fresh_search
 from fleet.spec import EnsembleSpec, SpecError, check, loads, trial_job
 from fleet.spec.distributions import Enumerated, corners, drawn
 from fleet.spec.plugins import BadPart

@@ -11,9 +11,8 @@ from fleet.coordination.live_state import run_summary
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.whole_files import EnsembleFile
 from fleet.scheduling.policies import Policy
-from fleet.session.search.halted import Halted
-from fleet.session.search.searching import Searching
-from fleet.session.search.trials import searching_of
+from fleet.session.search.first_trials import searching_of
+from fleet.session.search.searching import Halted, Searching
 from fleet.session.stages.books import Books, open_books
 from fleet.session.stages.deaths import write_deaths
 from fleet.session.stages.first_words import write_first_words

@@ -17,7 +17,7 @@ from fleet.session.opening.extended_spec import extensions
 from fleet.session.opening.fingerprints import Found, check_unchanged
 from fleet.session.options import RunOptions
 from fleet.session.same_spec import keep_to_spec
-from fleet.session.search.trials import take_first_trial
+from fleet.session.search.first_trials import take_first_trial
 from fleet.session.stages.kept_directory import OvertakenError
 from fleet.workers.rank import Rank
 from fleet.workers.watchdog import forget_stacks

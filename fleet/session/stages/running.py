@@ -17,7 +17,7 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.work_note import Death, take_deaths
-from fleet.report.scan import Snapshots
+from fleet.report.journal_scan import Snapshots
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
@@ -25,7 +25,7 @@ from fleet.scheduling.policies.what_is_left import WhatIsLeft
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.lanes import LaneBook, ring_plan
 from fleet.session.priced_devices import prices_of
-from fleet.session.search.halted import Halted
+from fleet.session.search.searching import Halted
 from fleet.session.stages.books import stands
 from fleet.session.stages.guessing import guess
 from fleet.session.stages.learnt_rates import keep_learnt

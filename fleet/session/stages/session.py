@@ -9,7 +9,7 @@ from typing import Any
 from fleet.journal import events
 from fleet.machine.launch.launched import DONE, FAILED, STOPPED, checking
 from fleet.report.analysis import run_costs
-from fleet.report.history import read_history
+from fleet.report.run_history import read_history
 from fleet.session.console import rank_console, show_result
 from fleet.session.options import RunOptions
 from fleet.session.stages.kept_directory import kept
