@@ -56,7 +56,7 @@ def _take_part(listed: Path) -> None:
     Raises:
         RuntimeError: on every rank, if a run did not end well.
     """
-    from fleet.machine.signals import StopFlag
+    from fleet.machine.launch.launched import StopFlag
     from fleet.session.main import run_rank
     from fleet.session.options import RunOptions
 

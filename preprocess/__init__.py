@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from preprocess.samples.part import Bag, Fold, Part
     from preprocess.samples.stream import DatasetSpec, SourceSpec
     from preprocess.sharing.loader import SharedLoader
-    from preprocess.sources.drawn_digits import DrawnDigits
+    from preprocess.sources.map_style import DrawnDigits
     from preprocess.sources.source import Source, open_source
 
 __all__ = [
@@ -49,7 +49,7 @@ _MODULES = {
     "DataSpecError": "preprocess.samples.errors",
     "Dataset": "preprocess.making.dataset",
     "DatasetSpec": "preprocess.samples.stream",
-    "DrawnDigits": "preprocess.sources.drawn_digits",
+    "DrawnDigits": "preprocess.sources.map_style",
     "Fold": "preprocess.samples.part",
     "OrderSpec": "preprocess.samples.order",
     "Part": "preprocess.samples.part",

@@ -28,11 +28,11 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
 from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Message
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.journal import Journal, read_journal
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -152,10 +152,10 @@ class _Run:
         )
         awaited = AwaitedEpochs(ledger, searches=False)
         lanes = OpenLanes(
-            crew, LaneBook(rank, ring, awaited.first), ring.lanes, LaneMates(ledger), KeptEpochs(crew, awaited)
+            crew, LaneBook(rank, ring, awaited.first), ring.lanes, LaneGrouping(ledger), KeptEpochs(crew, awaited)
         )
         tags = iter(range(1000, sys.maxsize))
-        energy = EnergyShares((), lambda ranks: None, books)
+        energy = EnergyShares((), lambda ranks: None, books.record)
         executor = LiveExecutor(crew, lanes, lambda: next(tags), self._stop, lambda skipped: None, (1, 1, 1.0), energy)
         around = _Around(self._stop)
         Coordinator(policy(self._name), executor, books, around, silence=math.inf, poll=math.inf).run()

@@ -15,7 +15,7 @@ from benchmarks.bars import at_most
 from benchmarks.searched.played_ranks import PlayedRanks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.options import RunOptions
 from fleet.session.search.first_trials import first_trial
 from fleet.session.stages.opened import Opened, open_run

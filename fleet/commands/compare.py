@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.arguments import AsJson
-from fleet.commands.ending import mendable
+from fleet.commands.entry import mendable
 from fleet.machine.launch.launched import DONE, FAILED
 from fleet.machine.standard_streams import tell
 from fleet.report.terminal import plain_table
@@ -231,7 +231,7 @@ def _compare_traces(left: Path, right: Path, as_json: bool) -> int:
         print(f"equal: all {agreeing} hashes")
     else:
         print(f"{agreeing} hashes agree before the first difference")
-        print(_where(found))
+        print(_difference_text(found))
     return EQUAL if found is None else DIFFERENT
 
 
@@ -240,7 +240,7 @@ def _sides(found: TraceDifference | None) -> Iterator[tuple[str, Any]]:
     yield "right", found.right if found else None
 
 
-def _where(found: TraceDifference) -> str:
+def _difference_text(found: TraceDifference) -> str:
     place: Callable[[Any], str] = lambda event: "nothing, it ends here" if event is None else _place(event)
     if found.is_same_place and found.left is not None and found.right is not None:
         return f"first difference: {_place(found.left)}: {found.left.hash} and {found.right.hash}"

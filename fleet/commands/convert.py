@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.ending import end, mendable
+from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def convert(
 
 
 def _convert(source: str, destination: Path, options: dict[str, Any]) -> Conversion:
-    from fleet.machine.signals import StopFlag
+    from fleet.machine.launch.launched import StopFlag
     from fleet.spec.references import importable
     from preprocess.conversion.convert import convert as convert_data
     from preprocess.conversion.packing import ConversionFailure

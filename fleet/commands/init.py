@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.ending import end, mendable
+from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import BAD_INPUT
 
 if TYPE_CHECKING:
-    from fleet.spec.from_script.found import Found
+    from fleet.spec.from_script.first_spec import Found
 
 _Target = Annotated[
     str, typer.Argument(help="a training script, or a module's name", metavar="SCRIPT|MODULE", show_default=False)
@@ -33,7 +33,7 @@ def init(
     optimizer, schedule and loss it makes, with which arguments. Of a module that trains nothing it takes the networks,
     data sets and tasks that it defines. Exit codes: 0, or 2 where a spec cannot say it (all reasons are told).
     """
-    from fleet.spec.from_script.watching import watch_script
+    from fleet.spec.from_script.first_spec import watch_script
 
     file, parts = _files(target, out)
     _check(target, (file, parts), force)
@@ -67,8 +67,7 @@ def _check(target: str, files: tuple[Path, ...], force: bool) -> None:
 
 def _write(found: Found, file: Path, parts: Path, target: str) -> None:
     """Write the spec and its parts, and tell what they say."""
-    from fleet.spec.from_script.naming import named_like
-    from fleet.spec.from_script.written import spec_of, spec_text
+    from fleet.spec.from_script.first_spec import named_like, spec_of, spec_text
     from preprocess.files.writing import write_whole
 
     spec = spec_of(found, named_like(file.stem), _resources())

@@ -20,7 +20,7 @@ from fleet.commands.arguments import (
     cluster_shape,
     start_of,
 )
-from fleet.commands.ending import mendable
+from fleet.commands.entry import mendable
 from fleet.machine.standard_streams import others_on_standard_error
 
 if TYPE_CHECKING:

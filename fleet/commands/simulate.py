@@ -1,4 +1,4 @@
-"""`fleet simulate`: a trace, a run or drawn jobs under one policy or several, side by side."""
+"""`fleet simulate`: jobs under one policy or several, side by side; or a recorded search, decided anew."""
 
 from __future__ import annotations
 
@@ -8,53 +8,107 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from fleet.commands.arguments import AsJson, Start, Trust, start_of
-from fleet.commands.ending import end, mendable
-from fleet.commands.simulate_options import (
-    BatchRanges,
-    Csv,
-    DrawModels,
-    Drawn,
-    Failures,
-    Format,
-    Guaranteed,
-    Out,
-    Policies,
-    Processes,
-    RatesFolder,
-    RestartSeconds,
-    Run,
-    Seeds,
-    Settings,
-    Shape,
-    Slack,
-    StartSeconds,
-    Tightness,
-    TraceFile,
-)
-from fleet.commands.simulate_search import (
-    DeviceCounts,
-    MostEpochs,
-    MostTrials,
-    Rules,
-    SearchDir,
-    SearchOptions,
-    Widths,
-    simulate_search,
-)
+from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import FAILED, STOPPED
 from fleet.machine.standard_streams import others_on_standard_error
 from preprocess.files.modules import safe_path
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fleet.simulator.comparing.cases import Case
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.workload import Workload
     from fleet.simulator.machines.machine import Costs
     from fleet.simulator.outcome import SimulationOutcome
+    from fleet.simulator.searching.recorded_search import RecordedSearch
+    from fleet.simulator.searching.searches import Replayed, SearchCase
+
+
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", metavar="NAME", help="a policy, module:Name, or either:parameter=value,...; may be repeated"
+    ),
+]
+TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
+Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
+Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
+Drawn = Annotated[
+    str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
+]
+RatesFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="measured rates; default: the trace's durations")]
+DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
+Tightness = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
+]
+BatchRanges = Annotated[
+    bool, typer.Option("--batch-ranges", help="policies may choose a job's batch between the measured ones")
+]
+Shape = Annotated[
+    str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the policies that have it")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
+]
+StartSeconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S", help="seconds that a job loses when it first gets devices; default: 0, or the run's median"
+    ),
+]
+RestartSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="seconds that a job loses when it gets other devices; default: the same"),
+]
+Failures = Annotated[
+    str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail, from a file or drawn")
+]
+Slack = Annotated[
+    float, typer.Option(metavar="SAMPLES", help="how far a job may be ahead of others that share its samples")
+]
+Guaranteed = Annotated[
+    int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
+]
+Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
+Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line for each job")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="write report.html, simulation.json and tables of jobs, devices and time"),
+]
+
+
+SearchDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="in place of jobs: the search of a run, decided anew by its curves")
+]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE",
+        help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9, or module:Name; repeatable",
+    ),
+]
+Widths = Annotated[
+    list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
+]
+DeviceCounts = Annotated[
+    list[int] | None,
+    typer.Option("--devices", metavar="N", help="with --search: so many devices of one node; may be repeated"),
+]
+MostTrials = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many trials")]
+MostEpochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many epochs")]
+
 
 WIDE = 200
 """Characters of a line that goes to no terminal."""
@@ -304,7 +358,7 @@ def _write(
     out: Path | None,
 ) -> None:
     """Every file that is asked for, whole or not at all."""
-    from fleet.commands.simulated.results import write_folder, write_jobs
+    from fleet.commands.simulated_report import write_folder, write_jobs
 
     try:
         if csv is not None:
@@ -319,7 +373,7 @@ def _tell(
     comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str], as_json: bool, out: Path | None
 ) -> None:
     """The figures on standard output, and notes beside them."""
-    from fleet.commands.simulated.results import PAGE, comparison_json
+    from fleet.commands.simulated_report import PAGE, comparison_json
 
     if as_json:
         print(json.dumps(comparison_json(comparison, outcomes), indent=1))
@@ -337,7 +391,7 @@ def _tell(
 
 def _tables(comparison: Comparison, outcomes: Sequence[SimulationOutcome], width: int) -> Iterator[Any]:
     """A column a policy; so many tables one after another as the width asks for."""
-    from fleet.commands.simulated.side_by_side import columns, rows
+    from fleet.commands.simulated_report import columns, rows
     from fleet.report.terminal import ruled_table
     from fleet.simulator.comparing.cluster_shape import shape_of
 
@@ -365,3 +419,165 @@ def _parts(widest: Sequence[int], room: int) -> Iterator[range]:
             first, taken = i, 0
         taken += width + 3
     yield range(first, len(widest))
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is asked of a recorded search, as on the command line; empty or None: as it was."""
+
+    run: Path
+    stopping: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    trials: int | None = None
+    epochs: int | None = None
+    policies: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    cluster: str | None = None
+    start: float | None = None
+    restart: float | None = None
+    trust: bool = False
+
+
+def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: bool) -> None:
+    """Play a recorded search again and print what comes of it; the program ends where that cannot be.
+
+    Args:
+        others: options that are for jobs alone, by name; those that are given are refused.
+    """
+    from fleet.simulator.comparing.comparison import SimulationFailed
+    from fleet.simulator.searching.recorded_search import read_search
+    from fleet.simulator.searching.searches import play, replay_json
+
+    with mendable():
+        given = [name for name, value in others.items() if value]
+        if given:
+            raise ValueError(f"{', '.join(given)} is for jobs, and --search brings its own trials; leave it out")
+        record = read_search(options.run)
+        cases, costs = _search_cases(record, options), _search_costs(record, options)
+        try:
+            with _rules_at_home(options, record), others_on_standard_error():
+                found = [play(record, case, costs) for case in cases]
+        except SimulationFailed as error:
+            end(FAILED, str(error))
+        except KeyboardInterrupt:
+            end(STOPPED, "stopped; run the same command again")
+    if as_json:
+        rows = [replay_json(record, one) for one in found]
+        print(json.dumps({"recorded": rows[0], "runs": rows[1:]}, indent=1))
+        return
+    _tell_search(record, found, costs, options.run)
+
+
+@contextmanager
+def _rules_at_home(options: SearchOptions, record: RecordedSearch) -> Iterator[None]:
+    """Let stopping rules of one's own be found where the run found them, and in the current folder.
+
+    Raises:
+        HarvestError: the run's rule is another user's code, and not trusted.
+    """
+    from fleet.journal.whole_files import EnsembleFile
+    from fleet.models.recorded_spec import check_trusted
+    from fleet.spec.references import importable
+
+    folders = [Path.cwd()]
+    if ":" in record.section.stopping.name:
+        check_trusted(options.run, options.trust)
+        known = EnsembleFile.read(options.run)
+        folders = [*([] if known is None else [Path(known.folder)]), *folders]
+    with importable(folders):
+        yield
+
+
+def _search_cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:
+    from fleet.simulator.comparing.cases import Case
+    from fleet.simulator.comparing.cases import cases_of as policies_of
+    from fleet.simulator.searching import searches
+    from fleet.simulator.searching.rules import stopping_of
+
+    for name, numbers in {"--width": options.widths, "--devices": options.devices}.items():
+        if any(number < 1 for number in numbers):
+            raise ValueError(f"{name} {min(numbers)}: name 1 or more")
+    name, parameters = record.policy
+    own = Case(name, {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()})
+    policies: list[Case] = [own]
+    if options.policies or options.settings:
+        policies += policies_of(options.policies or [name], options.settings, [0])
+    rules = [stopping_of(text) for text in options.stopping]
+    clusters = searches.clusters_of(options.run, options.devices, options.cluster)
+    return searches.search_cases_of(record, rules, options.widths, policies, clusters, options.trials, options.epochs)
+
+
+def _search_costs(record: RecordedSearch, options: SearchOptions) -> Costs:
+    from fleet.simulator.machines.machine import Costs
+
+    start = record.overhead if options.start is None else options.start
+    return Costs(start, start if options.restart is None else options.restart)
+
+
+def _tell_search(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> None:
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    console.print(_table(record, found))
+    for note in _notes(record, found, costs, run):
+        console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _table(record: RecordedSearch, found: Sequence[Replayed]) -> Table:
+    """A row a case; the first is the search as it was."""
+    from fleet.report.terminal import ruled_table
+
+    metric = record.told.metric
+    table = ruled_table(f"{record.name}, what its search would have found")
+    for title in ("stopping", "policy"):
+        table.add_column(title, overflow="fold")
+    for title in ("width", "devices", metric, "after", "ends", "trials", "whole", "epochs", "device-hours", "missing"):
+        table.add_column(title, justify="right", no_wrap=title not in ("missing",))
+    table.add_column("best", overflow="fold")
+    for number, one in enumerate(found):
+        table.add_row(*_cells(record, one, as_it_was=not number))
+    return table
+
+
+def _cells(record: RecordedSearch, one: Replayed, as_it_was: bool) -> tuple[str, ...]:
+    from fleet.report.wording import duration, metric
+    from fleet.simulator.searching.searches import replay_json
+
+    told = replay_json(record, one)
+    best = told["best_value"]
+    missing = f"{told['missing_epochs']} epochs of {told['missing_trials']}" if told["missing_trials"] else "-"
+    return (
+        told["stopping"] + (" (as it was)" if as_it_was else ""), one.case.policy.label,
+        str(told["width"]), str(told["devices"]), metric(record.told.metric, best),
+        "-" if best is None else duration(told["best_seconds"]), duration(told["makespan"]), str(told["trials"]),
+        str(told["done"]), str(told["epochs"]), f"{told['device_hours']:.3g}", missing, told["best"] or "-",
+    )  # fmt: skip
+
+
+def _notes(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> Iterator[str]:
+    from fleet.report.wording import duration, plural
+    from fleet.simulator.comparing.workload import run_itself
+    from fleet.simulator.searching.rules import label_of
+    from fleet.simulator.searching.searches import replay_json
+
+    for one in found:
+        told = replay_json(record, one)
+        if told["missing_trials"]:
+            yield (
+                f"{label_of(one.case.asked.stopping)}, width {told['width']}, on {plural(told['devices'], 'device')}: "
+                f"nobody trained {plural(told['missing_epochs'], 'epoch')} of "
+                f"{plural(told['missing_trials'], 'trial')} that it wants. All is sure until "
+                f"{duration(told['known_seconds'])}; from then on these count as failed, so that it may find better"
+            )
+    there = len(record.told.trials)
+    if record.learns and len(found) > 1:
+        yield (
+            f"the sampler {record.section.sampler.name} learns from results: under another rule it would have "
+            f"suggested others than the {there} trials that are played"
+        )
+    if any(one.case.asked.trials is None or one.case.asked.trials > there for one in found[1:]):
+        yield f"there are {plural(there, 'trial')}: further ones would be tried, and nobody knows what they come to"
+    if itself := run_itself(run):
+        yield itself
+    yield f"a trial loses {costs.start:.2g} s whenever it is given devices; trials share no samples here"

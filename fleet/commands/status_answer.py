@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.commands.ending import end
+from fleet.commands.entry import end
 from fleet.machine.launch.launched import BAD_INPUT
 from fleet.report.standing import Look
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.arguments import SpecFile, changes_of
-from fleet.commands.ending import end, mendable
-from fleet.commands.profile import part_of_jobs
-from fleet.commands.profile import profile as profile_command
+from fleet.commands.entry import end, mendable
+from fleet.commands.run import part_of_jobs
+from fleet.commands.run import profile as profile_command
 from fleet.commands.run import run as run_command
 from fleet.journal.whole_files import MASK, is_secret, masked_uri
 from fleet.machine.launch.launched import FAILED

@@ -1,8 +1,9 @@
-"""`fleet train`: one job from a user's task class, elastic, or under stock DDP."""
+"""`fleet train`, `trace-tensors` and `replay`: one job, from a task class or of a run, elastic or under stock DDP."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from inspect import signature
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.commands.one_job.options import TrainError, TrainOptions
-from fleet.commands.one_job.torch_world import inside_torchrun
-from fleet.machine.launch.launched import BAD_INPUT, DONE, STOPPED, inside_launcher
+from fleet.commands.arguments import RunFolder, Trust
+from fleet.commands.compare import compare_states_of
+from fleet.commands.entry import mendable
+from fleet.commands.train_options import TrainError, TrainOptions, inside_torchrun
+from fleet.machine.launch.launched import BAD_INPUT, DONE, STOPPED, StopFlag, inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.report.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 
 if TYPE_CHECKING:
+    from fleet.session.replay.recorded_job import ReplayedJob
     from trainers.proof.tensor_trace import TensorHash
+
 
 TaskArgument = Annotated[
     str, typer.Argument(help="the task's class, module:Name", metavar="MODULE:TASK", show_default=False)
@@ -101,17 +105,17 @@ def _run(options: TrainOptions) -> int:
     if options.ddp:
         return _train_with_ddp(options)
     if inside_launcher():
-        from fleet.commands.one_job.rank import train_in_world
+        from fleet.commands.train_rank import train_in_world
 
         return train_in_world(options)
     if options.reduce != "mpi" and inside_torchrun():
-        from fleet.commands.one_job.rank import train_in_torchrun
+        from fleet.commands.train_rank import train_in_torchrun
 
         return train_in_torchrun(options)
     trainers = options.trainers or _devices(options)
     if trainers > 1:
         return LocalLaunch(trainers, options.arguments(trainers), terminal_size()).run()
-    from fleet.commands.one_job.rank import train_alone
+    from fleet.commands.train_rank import train_alone
 
     return train_alone(options)
 
@@ -147,8 +151,8 @@ def _check_task(reference: str, made_with: Mapping[str, str]) -> None:
 
 def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
-    from fleet.commands.one_job.last_words import LastWords, tell_all
-    from fleet.commands.one_job.view import TrainView
+    from fleet.commands.train_errors import LastWords, tell_all
+    from fleet.commands.train_rank import TrainView
     from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
     from trainers.state.checkpoint import write
 
@@ -190,3 +194,93 @@ def _write_trace(options: TrainOptions, events: Iterator[TensorHash]) -> None:
     file = TraceFile(options.trace, **options.trace_header())
     file.add(events)
     file.close()
+
+
+def trace_tensors(
+    task: TaskArgument,
+    virtual_workers: VirtualWorkers,
+    steps: Steps,
+    out: Annotated[Path, typer.Option(help="where the hashes go, as JSON lines", show_default=False)],
+    trainers: TrainerCount = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="where the job's state goes; default: nowhere")] = None,
+    resume: Resume = None,
+    determinism: DeterminismLevel = "D1",
+    ddp: Ddp = False,
+    reduce: Reduce = "mpi",
+    threads: Threads = 1,
+    device: Device = "auto",
+    instruction_set: InstructionSetName = "avx2",
+    matmul: Matmul = "ieee",
+    convolutions: Convolutions = "tf32",
+) -> None:
+    """Train as `fleet train` does, with the same bits, and record a hash of every module's outputs and gradients.
+
+    `fleet compare` of two such files finds the first module that differs.
+    """
+    options = TrainOptions(
+        task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
+        instruction_set, out, matmul, convolutions,
+    )  # fmt: skip
+    sys.exit(run_job(options))
+
+
+_REPLAYED_TASK = "fleet.session.replay.replayed_task:ReplayedTask"
+
+
+def replay(
+    directory: RunFolder,
+    job: Annotated[str, typer.Argument(help="one of the run's jobs", metavar="JOB", show_default=False)],
+    ddp: Ddp = False,
+    trainers: TrainerCount = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="where the state goes; default: it is not kept", show_default=False)
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Train a job of a run again, alone and from its first step, and compare every bit with the run's checkpoint.
+
+    It trains up to the step of the job's newest checkpoint, on the samples of the run and with its batch.
+
+    Exit codes: 0 if all bits agree, 1 if not, 2 if there is nothing to compare with, 75 after a signal.
+    """
+    from fleet.models.errors import HarvestError
+    from fleet.spec import SpecError
+    from fleet.workers.agreement import BadInput
+    from trainers import CheckpointError
+
+    with (
+        mendable(BadInput, HarvestError, SpecError, CheckpointError),
+        tempfile.TemporaryDirectory(prefix="fleet-replay-") as folder,
+    ):
+        sys.exit(_replay(directory, job, ddp, trainers, checkpoint or Path(folder) / "replayed.h5", trust))
+
+
+def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path, trust: bool) -> int:
+    from fleet.models.recorded_spec import check_trusted
+    from fleet.session.replay.recorded_job import ReplayedJob, newest_checkpoint
+
+    check_trusted(directory, trust)
+    recorded = ReplayedJob.read(directory, name)
+    newest, steps = newest_checkpoint(recorded)
+    if not inside_launcher():
+        for change in recorded.unlike:
+            tell(f"job {name}: {change}; a replay trains all of it on what is there now, and may come to other bits")
+    code = run_job(_replay_options(recorded, steps, ddp, trainers, target, trust))
+    if code != DONE or inside_launcher():
+        return code
+    return compare_states_of(newest, target)
+
+
+def _replay_options(
+    recorded: ReplayedJob, steps: int, ddp: bool, trainers: int | None, target: Path, trust: bool
+) -> TrainOptions:
+    """As `fleet train` would be told all that the run's spec says."""
+    spec, job = recorded.spec, recorded.job
+    asked, directory = spec.determinism, str(recorded.directory.path.absolute())
+    words = ("replay", *(["--trust"] if trust else []), directory, job.name)
+    return TrainOptions(
+        _REPLAYED_TASK, job.virtual_workers, steps, trainers, target.absolute(), None, asked.level, ddp,
+        threads=spec.resources.threads, device=spec.resources.device, instruction_set=asked.instruction_set,
+        matmul=asked.matmul, convolutions=asked.convolutions,
+        made_with={"directory": directory, "job": job.name}, command=words,
+    )  # fmt: skip

@@ -1,4 +1,8 @@
-"""Rank 0's loop: ask the policy, carry its allocation out, wait for what happens, write it down."""
+"""Rank 0's loop: ask the policy, carry its allocation out, wait for what happens, write it down.
+
+`Coordinator` comes first. Below it stand its parts: when the policy is asked, which batches jobs change to, which jobs
+people stop, who follows a network on its device, how many preprocessors work, and what the journal says of each event.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter, thread_time
-from typing import Any, Protocol
+from typing import Any
 
 from fleet.coordination.executor import (
     Event,
@@ -23,8 +27,7 @@ from fleet.coordination.executor import (
 )
 from fleet.coordination.failures import RanksLost, SilentGroupError, TooFewDevicesError
 from fleet.coordination.first_rates import FirstRates, NewcomerRates
-from fleet.coordination.job_checkpoints import record_checkpoint
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, record_checkpoint
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events
@@ -46,14 +49,14 @@ class Coordinator:
     """Drives a policy over an executor until every job is done or failed, or a stop was asked for.
 
     Args:
-        policy: pure; decides what should run from now on.
-        executor: carries it out, live or simulated.
-        recorder: the recorder and the journal; its clock is the coordinator's clock.
-        hooks: of the run around it.
-        silence: seconds without a word from a group after which the run is ended.
-        poll: seconds after which it looks outside.
+        policy: decides what should run from now on.
+        executor: carries allocations out, on ranks or in a rehearsal.
+        recorder: writes events and applies them; the clock of its journal is the coordinator's.
+        hooks: what the run around the coordinator asks and answers.
+        silence: seconds without a message from a group after which the run ends.
+        poll: seconds between two looks at the hooks.
         prices: of the devices; None: they do not count.
-        following: the executor, if it tells devices what comes next before a network there ends.
+        following: the executor, if it can tell devices what comes next before a network there ends.
     """
 
     def __init__(
@@ -66,9 +69,10 @@ class Coordinator:
         self._silence, self._poll = silence, poll
         self._trigger = PolicyTrigger(policy.trigger)
         self._pending = PendingStarts()
-        self._leaving: set[str] = set()  # asked to stop, not gone yet
-        self._heard: dict[str, float] = {}  # job -> when its group last said something, the longest silent first
-        self._stopping, self._asked = False, -math.inf  # all shall leave; when the policy was asked last
+        self._leaving: set[str] = set()  # jobs that were asked to stop and have not left yet
+        self._heard: dict[str, float] = {}  # job -> second of its group's last message, the longest silent first
+        self._stopping = False  # everybody was asked to leave
+        self._asked = -math.inf  # second at which the policy was asked last
         self._newcomers, self._batches = NewcomerRates(executor, recorder), BatchRequests(executor, recorder, hooks)
         self._feeding = Feeding(recorder, policy.shares_streams)
         self._first, self._halting = FirstRates(recorder, hooks), Halting(executor, recorder, hooks)
@@ -78,8 +82,8 @@ class Coordinator:
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
 
     def run(self) -> None:
-        """One round after another, until nothing is left to run."""
-        self._look_outside()
+        """Run one round after another until nothing is left to train."""
+        self._ask_hooks()
         while not self.state.jobs.are_over:
             with self._work():
                 if self.hooks.stop_requested():
@@ -98,11 +102,11 @@ class Coordinator:
                 if event is not None:
                     self._record(event)
                 self._check_silence()
-            self._look_outside()
+            self._ask_hooks()
         self._end_round()
 
     def _measure(self) -> bool:
-        """Go on measuring a job that came without rates, or clearing devices for it; True: plans wait for that."""
+        """Go on measuring a job without rates, or clearing devices for it; return whether plans wait for that."""
         waits = not self._pending.devices and self._newcomers.advance(self._leave)
         if waits:
             self._pending = self._newcomers.unhelped
@@ -113,13 +117,13 @@ class Coordinator:
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """The coordinator's own, which is charged in CPU seconds: the trainers go on meanwhile."""
+        """Charge this block's CPU seconds to scheduling; trainers are not blocked."""
         begin = thread_time()
         yield
         self.recorder.note(self.state.charged, "scheduling", thread_time() - begin)
 
-    def _look_outside(self) -> None:
-        """Take in who has come, from outside or by the time of arrival that its spec gives."""
+    def _ask_hooks(self) -> None:
+        """Add jobs that were offered, stop those that people want stopped, and note those whose arrival is due."""
         with self._work():
             self.hooks.take_in()
         now = self._now()
@@ -131,7 +135,7 @@ class Coordinator:
             self._trigger.happened(now, *arrived, urgent=urgent)
 
     def _patience(self) -> float:
-        """How long to wait for an event before there is something else to do, seconds."""
+        """Return the seconds to wait for an event before there is something else to do."""
         now = self._now()
         silences = (heard + self._silence for heard in self._heard.values())
         silent = next((end for end in silences if end > now), math.inf)
@@ -139,9 +143,9 @@ class Coordinator:
         return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
-        """What the policy wants from now on. Devices stand idle meanwhile: all of that time counts, not the CPU's."""
+        """Ask the policy for a plan. Devices may idle meanwhile, so wall time is charged and not CPU time."""
         begin, cpu = perf_counter(), thread_time()
-        changed = tuple(dict.fromkeys((*self._trigger.changed, *self._pending.devices)))  # as if these had started
+        changed = tuple(dict.fromkeys((*self._trigger.changed, *self._pending.devices)))  # as if started
         self._asked = self._now()
         state = self.state.for_policy(self._asked, changed, self._trigger.memo)
         plan = self.policy.plan(state)
@@ -156,36 +160,39 @@ class Coordinator:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
         running = self.state.running
-        allocation = plan.whole_of(unharmed(self.state.held, self.state.lost_devices))
+        held, lost = self.state.held, self.state.lost_devices
+        if lost:
+            held = {job: devices for job, devices in held.items() if lost.isdisjoint(devices)}
+        allocation = plan.whole_of(held)
         if self._successors is not None:
             self._successors.settle(allocation)
         anew = {job for job in self.state.shares if self.state.is_dealt_badly(job)}
-        anew |= self._leaving | plan.lanes.keys()  # who was told to go cannot be called back: it begins again there
-        new = {
-            job: tuple(devices)
-            for job, devices in allocation.items()
-            if job in anew or job not in running
-            or (running[job] != devices or job in self.state.kept) and self._first.has(job) != tuple(devices)
-        }  # fmt: skip
+        anew |= self._leaving | plan.lanes.keys()  # a job that was asked to stop cannot be called back
+        new = {}
+        for job, devices in allocation.items():
+            moves = job not in running or running[job] != devices or job in self.state.kept
+            if job in anew or job not in running or (moves and self._first.has(job) != tuple(devices)):
+                new[job] = tuple(devices)
         if self.policy.shares_streams:
             new = self._first.with_mates(new, allocation)
         new = self._feeding.formed_anew(new, allocation, plan.lent or 0)
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
-        told = {"bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
-        self._pending = PendingStarts(new, plan.lanes, plan.batches, {"seconds": self._plan_seconds, **told})
+        keys = {"seconds": self._plan_seconds, "bound_seconds": plan.bound, "end_seconds": plan.end, "lent": plan.lent}
+        self._pending = PendingStarts(new, plan.lanes, plan.batches, keys)
         self._start_who_can()
         if not self._pending.devices and not self._leaving:
-            self.executor.save_held()  # jobs pause while others go on
+            self.executor.save_held()  # who pauses while others go on must be on the disk
         self._check_somebody_trains(plan)
 
     def _decide(self, plan: Plan) -> None:
-        """Book what is promised, whose service is forgotten, and who will never run."""
+        """Record what the plan promises, whose service it resets, and which jobs it drops."""
         for name in plan.admitted:
             self._promise(name)
-        self._tell_late(self.state.noticed(plan.late))
-        self.recorder.record_windows(plan.windows)
+        self._record_late(self.state.noticed(plan.late))
+        for window in plan.windows:
+            self.recorder.record(events.ServiceWindow(**vars(window)))
         self.recorder.note(self.state.promised, plan.promises)
         for name in plan.promoted:
             self.recorder.record(events.ServiceReset(job=name))
@@ -193,10 +200,10 @@ class Coordinator:
             error, epoch = dropped_by(self.policy.name, why), self.state.jobs[name].epoch
             self.recorder.record(events.Failed(job=name, epoch=epoch, error=error))
         self._undecided = plan.undecided
-        self._tell_verdicts()
+        self._answer_deadlines()
 
-    def _tell_verdicts(self) -> None:
-        """Tell the owners of jobs that came whether their deadlines are promised, as far as that is known."""
+    def _answer_deadlines(self) -> None:
+        """Answer the owners of added jobs whether their deadlines are promised, as far as that is known."""
         for name in list(self.hooks.undecided()):
             job = self.state.jobs[name]
             seen = job.curve is not None and job.state.arrival <= self._asked and name not in self._undecided
@@ -212,8 +219,8 @@ class Coordinator:
         deadline = self.state.jobs[name].state.deadline
         self.recorder.record(events.Admitted(job=name, deadline=deadline if deadline < math.inf else None))
 
-    def _tell_late(self, late: Mapping[str, float]) -> None:
-        """Tell of each promise that cannot be kept any more, once, and of each that can be kept after all."""
+    def _record_late(self, late: Mapping[str, float]) -> None:
+        """Record each promise that cannot be kept any more, once, and each that can be kept after all."""
         known = self.state.late
         for name in late.keys() - known:
             end, deadline = late[name], self.state.jobs[name].state.deadline
@@ -222,23 +229,39 @@ class Coordinator:
             self._promise(name)
 
     def _check_somebody_trains(self, plan: Plan) -> None:
+        """End a run in which jobs wait and no plan can give them a device.
+
+        Raises:
+            RanksLost: all of them keep their bits on kinds of device that are lost; the next start has these again.
+            TooFewDevicesError: too many devices are lost.
+            RuntimeError: the policy gives no device to anyone.
+        """
         if self.state.running:
             return
         waiting = [job.name for job in self.state.unfinished if job.state.arrival <= self._now()]
         if not waiting:
             return
-        end_if_stranded(waiting, self.state.stranded)
+        kinds, lost, names = self.state.stranded, self.state.lost_devices, ", ".join(waiting)
+        if kinds and kinds.keys() >= {*waiting}:
+            raise RanksLost(
+                f"all devices of kind {' and '.join(sorted({*kinds.values()}))} were lost, and these jobs keep their "
+                f"bits on that kind alone: {names}; the run is started again from its checkpoints"
+            )
         if plan.wake == math.inf:
-            raise nobody_trains(self.policy.name, waiting, self.state.lost_devices)
+            text = f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {names}"
+            if not lost:
+                raise RuntimeError(text)
+            gone = ", ".join(map(str, sorted(lost)))
+            raise TooFewDevicesError(f"{text}; devices {gone} are lost, a new start has them again")
 
     def _start_who_can(self) -> None:
-        """Start those who come once they and their devices are free: together, as some may share samples."""
-        coming = {job: devices for job, devices in self._pending.devices.items() if self.state.jobs[job].waits}
-        self._pending = replace(self._pending, devices=coming)
+        """Start the pending jobs once they and their devices are free: together, as some may share samples."""
+        pending = {job: devices for job, devices in self._pending.devices.items() if self.state.jobs[job].waits}
+        self._pending = replace(self._pending, devices=pending)
         running = self.state.running
         held = {device for devices in running.values() for device in devices}
-        wanted = {device for devices in coming.values() for device in devices}
-        if coming and held.isdisjoint(wanted) and running.keys().isdisjoint(coming):
+        wanted = {device for devices in pending.values() for device in devices}
+        if pending and held.isdisjoint(wanted) and running.keys().isdisjoint(pending):
             starting, self._pending = self._pending, PendingStarts()
             self._start(starting)
 
@@ -256,26 +279,14 @@ class Coordinator:
         )
         starts = [self._start_of(job, starting) for job in starting.devices]
         batch = self._feeding.choose(number, starts, allocation)
-        told = {start.job: start for start in batch}
+        start_of = {start.job: start for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
-            job, devices = self.state.jobs[started.job], starting.devices[started.job]
-            begun = self._first.begins_on(job.name, devices)
-            start, kinds = told[job.name], self.state.kinds_of(told[job.name].devices)
+            job, devices, start = self.state.jobs[started.job], starting.devices[started.job], start_of[started.job]
+            begun, kind = start.devices, "" if start.shares else self.state.kinds_of(start.devices)[0]
+            where: dict[str, Any] = {"devices": begun, "kept": devices if begun != devices else (), "kind": kind}
+            how: dict[str, Any] = {"shares": start.shares, "prepared_by": start.prepared_by}
             self.recorder.record(
-                events.Started(
-                    round=number,
-                    job=job.name,
-                    devices=begun,
-                    epoch=job.epoch,
-                    step=job.step,
-                    lane=started.lane,
-                    stream=started.stream,
-                    moved=started.moved,
-                    shares=start.shares,
-                    kind="" if start.shares else kinds[0],
-                    prepared_by=start.prepared_by,
-                    kept=devices if begun != devices else (),
-                )
+                events.Started(round=number, epoch=job.epoch, step=job.step, **vars(started), **where, **how)
             )
             self._hear(job.name)
             self._first.started(job.name, begun, self._now())
@@ -312,7 +323,7 @@ class Coordinator:
             self.recorder.record(events.RoundEnded(round=last.index, start=last.start, end=self._now()))
 
     def _record(self, event: Event) -> None:
-        """Book one event and write it down."""
+        """Record one event, and what follows from it."""
         if isinstance(event, RanksGone):
             self._record_loss(event)
             return
@@ -335,10 +346,10 @@ class Coordinator:
             for text in event.warnings:
                 self.recorder.record(events.Warned(text=text, job=event.job))
         elif isinstance(event, StepsTimed):
-            self._first.told(event)
+            self._first.on_steps_timed(event)
         elif isinstance(event, Measured):
             self._heard.pop(event.job, None)
-            self._newcomers.take(event)
+            self._newcomers.on_measured(event)
             self._trigger.happened(self._now(), event.job)
         elif isinstance(event, GroupEnded):
             self._record_end(self._judged(event))
@@ -353,7 +364,7 @@ class Coordinator:
                 self.recorder.announce(events.Slowed(job=event.job, rate=event.rate))
 
     def _learn(self, job: str, before: float) -> bool:
-        """Tell the agenda a job's expected end, and what it was `before`; True: a promise is later, plans follow."""
+        """Tell the trigger a job's expected end, and what it was `before`; return whether a promise is late."""
         if job not in self.state.running:
             return False
         patience = self.state.margin if self.state.jobs[job].state.admitted else None
@@ -370,7 +381,7 @@ class Coordinator:
         return self.state.rounds[-1].index
 
     def _record_loss(self, event: RanksGone) -> None:
-        """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
+        """Plan anew at once: the last plan did not know that these ranks are gone."""
         self.recorder.record(events.RanksLost(ranks=event.ranks, devices=event.devices, hosts=event.hosts))
         self._trigger.happened(self._now(), *self._pending.devices, *self.state.stranded, urgent=True)
         self._pending = PendingStarts()
@@ -388,7 +399,7 @@ class Coordinator:
             self.recorder.record_rates(event.job, curves, "guessed" if guessed else "training")
         self.recorder.record(end_of(event, self._round if curves else None, self.state.jobs[event.job]))
         self._halting.ended(event)
-        self._tell_verdicts()
+        self._answer_deadlines()
         self._trigger.clearing = self._trigger.clearing and bool(self.state.running)
         batches = self._batches.due(event)
         successor = self._successors and self._successors.after(event)
@@ -402,9 +413,9 @@ class Coordinator:
         self.hooks.save()
 
     def _judged(self, event: GroupEnded) -> GroupEnded:
-        """What became of a job whose group was lost: its checkpoints say from where it goes on, or that it is done.
+        """Return how a lost group ended: its checkpoints say from where the job goes on, or that it is done.
 
-        One that costs one rank after the other has failed.
+        A job that costs one rank after another has failed.
         """
         if event.why != "lost":
             return event
@@ -426,9 +437,12 @@ class Coordinator:
         self._heard[job] = self._now()
 
     def _check_silence(self) -> None:
-        """End a run in which a group is silent; its job has failed, and the next start goes on without it.
+        """End a run in which a group is silent: its job fails, and the next start goes on without it.
 
-        Those that only wait for it are not to blame; they are if nobody else is after some time.
+        A group that only waits for others is not to blame, unless no other is found after twice the time.
+
+        Raises:
+            SilentGroupError: it names the job.
         """
         now = self._now()
         for job, heard in self._heard.items():
@@ -441,22 +455,20 @@ class Coordinator:
                     f"job {job} on devices {', '.join(map(str, devices))} has said nothing for {now - heard:.0f} s; "
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"
                 )
-                self.recorder.record(
-                    events.Failed(
-                        round=self._round,
-                        job=job,
-                        devices=devices,
-                        epoch=self.state.jobs[job].epoch,
-                        error=text,
-                        traceback=self.hooks.stuck(),
-                        cost_ranks=True,
-                    )
-                )
+                epoch, stacks = self.state.jobs[job].epoch, self.hooks.stuck()
+                what: dict[str, Any] = {
+                    "job": job,
+                    "devices": devices,
+                    "epoch": epoch,
+                    "error": text,
+                    "traceback": stacks,
+                }
+                self.recorder.record(events.Failed(round=self._round, cost_ranks=True, **what))
                 raise SilentGroupError(text, job)
 
 
 def costs_too_many(losses: int) -> str:
-    """Why a job has failed that cost so many ranks."""
+    """Return the error of a job that cost so many ranks."""
     return (
         f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
         "says so: give the job more devices, or a smaller batch"
@@ -464,21 +476,25 @@ def costs_too_many(losses: int) -> str:
 
 
 class PolicyTrigger:
-    """Gathers what happens between two plans. Times are seconds of the run.
+    """Gathers what happens between two plans, and says when the policy is asked. Times are seconds of the run.
 
     Args:
-        trigger: says how long events wait.
+        trigger: the policy's; it says how long events wait.
+
+    Attributes:
+        memo: the policy's own note, of its last plan.
+        clearing: all groups have to leave before the next plan.
+        measuring: a job that came is measured before the next plan.
     """
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger = trigger
         self._changed: dict[str, None] = {}
         self._events = 0
-        self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan waits not
-        self._memo: object = None
+        self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan does not wait
         self._ends: dict[str, float] = {}
-        self.clearing = False  # all groups leave first
-        self.measuring = False  # a job that came is measured first
+        self.memo: object = None
+        self.clearing = self.measuring = False
 
     @property
     def next(self) -> float:
@@ -490,27 +506,22 @@ class PolicyTrigger:
         """Jobs that the last plan knew otherwise, each once."""
         return tuple(self._changed)
 
-    @property
-    def memo(self) -> object:
-        """The policy's, of its last plan."""
-        return self._memo
-
     def happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
-        """Something did that the policy should know of; its trigger says when."""
+        """Note an event that the policy should know of; its trigger says when."""
         self._events += 1
         self._changed.update(dict.fromkeys(jobs))
         self._due = min(self._due, self._trigger.due(now, self._events, urgent))
 
     def noted(self, job: str) -> None:
-        """A job is otherwise than the last plan knew, which needs no other plan for that."""
+        """Note that a job has changed, for the next plan, which need not be made for that."""
         self._changed[job] = None
 
     def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
-        """More is known of a running job. The policy is asked if the job is promised and falls behind its plan.
+        """Note a running job's expected end, and ask the policy if the job is promised and falls behind its plan.
 
         Args:
-            before, after: when it will be done at its pace, as was thought until now, and as is known now.
-            patience: seconds by which it may come later than was thought when the policy was asked last; None: it is
+            before, after: when it will be done at its pace, as was expected until now, and as is expected now.
+            patience: seconds by which it may end later than was expected when the policy was asked last; None: it is
                 promised nothing.
 
         Returns:
@@ -524,38 +535,37 @@ class PolicyTrigger:
         return True
 
     def started(self, job: str) -> None:
-        """A job has other devices, and another end ahead."""
+        """Forget a job's expected end: it has other devices now."""
         self._ends.pop(job, None)
 
     def planned(self, plan: Plan) -> None:
-        """The policy knows everything now."""
-        self._ends = {}
-        self._changed, self._events, self._memo = {}, 0, plan.memo
+        """Begin anew: the policy has seen everything."""
+        self._changed, self._ends, self._events, self.memo = {}, {}, 0, plan.memo
         self._due, self._wake = math.inf, plan.wake
 
 
 class BatchRequests:
-    """Settles the batch of each job that a policy may choose one for.
+    """Gives jobs the batches that a policy chooses for them.
 
-    A job that chooses once has its batch for good when it first starts. Another one's changes between two epochs alone:
-    one that is inside an epoch leaves its devices at its end, and goes on there at once. One whose batch may not change
-    so much at once does so again at the end of the next epoch, until it has what it wants.
+    A job whose batch is chosen once has it for good when it first starts. Any other batch changes between two epochs: a
+    job inside an epoch leaves its devices at the epoch's end and goes on there at once. Where the batch may not change
+    so much at once, it changes again at the end of the next epoch, until the job has what the policy wants.
 
     Args:
-        executor: is told of jobs that leave at the end of their epoch.
-        recorder: what is settled is written there.
-        hooks: tells everybody.
+        executor: stops jobs at the end of their epoch.
+        recorder: records the batches.
+        hooks: tell all ranks.
     """
 
     def __init__(self, executor: Executor, recorder: Recorder, hooks: RunHooks) -> None:
         self._executor, self._recorder, self._hooks = executor, recorder, hooks
-        self._wanted: dict[str, int] = {}  # by jobs inside an epoch: samples of a step from its end on
+        self._wanted: dict[str, int] = {}  # job inside an epoch -> samples of a step from its end on
 
     def settle(self, starting: Iterable[str], wanted: Mapping[str, int]) -> None:
-        """Give jobs that are about to start the batch that they begin with.
+        """Give jobs that are about to start the batch with which they begin.
 
         Args:
-            wanted: samples of a step, of the jobs that shall have others than they have.
+            wanted: job -> samples of a step, where the policy wants another batch.
         """
         for name in starting:
             job = self._recorder.state.jobs[name]
@@ -575,47 +585,40 @@ class BatchRequests:
             self._hooks.tell_batch(name)
 
     def started(self, job: str) -> None:
-        """A job trains; if it wants another batch, that comes at the end of this epoch."""
+        """Stop a job at the end of its epoch if it is to have another batch."""
         if job in self._wanted:
             self._executor.stop(job, "epoch")
 
     def due(self, event: GroupEnded) -> Mapping[str, int]:
-        """The batch for which a job has left its devices; empty if it left them for something else."""
+        """Return the batch for which a job has left its devices; empty if it left them for another reason."""
         batch = self._wanted.pop(event.job, None)
         return {event.job: batch} if batch is not None and event.reason == "epoch" else {}
 
 
-class Wishes(Protocol):
-    """Who wants which jobs stopped."""
-
-    def jobs(self) -> Collection[str]:
-        """Their names."""
-
-
 class Halting:
-    """Lets jobs leave that somebody wants stopped, and recorder them once what they did is saved.
+    """Stops jobs by name while the others go on, and records them as stopped once what they did is saved.
 
     Args:
         executor: saves jobs that wait in memory.
         recorder: of the run.
-        hooks: knows the wishes.
+        hooks: know which jobs people want stopped.
     """
 
     def __init__(self, executor: Executor, recorder: Recorder, hooks: RunHooks) -> None:
         self._executor, self._recorder, self._hooks = executor, recorder, hooks
-        self._wishes: Collection[str] = ()
+        self._requested: Collection[str] = ()
 
     def look(self, leave: Callable[[str, StopReason], None], measured: str) -> list[str]:
-        """Do what is newly wished; return the jobs of which a plan has to know.
+        """Do what is newly requested; return the jobs of which a plan has to know.
 
         Args:
             leave: asks a job to leave its devices.
             measured: the job that is measured now; it is stopped after that.
         """
-        wishes, jobs, running = self._hooks.halted(), self._recorder.state.jobs, self._recorder.state.running
-        over = [n for n in self._wishes if n not in wishes and n in jobs and _is_stopped(self._recorder, n)]
-        self._wishes = wishes
-        waiting = [name for name in wishes if name in jobs and jobs[name].waits and name != measured]
+        requested, jobs, running = self._hooks.halted(), self._recorder.state.jobs, self._recorder.state.running
+        over = [n for n in self._requested if n not in requested and n in jobs and jobs[n].status == "stopped"]
+        self._requested = requested
+        waiting = [name for name in requested if name in jobs and jobs[name].waits and name != measured]
         for name in waiting:
             if name in running:
                 leave(name, "asked")
@@ -623,38 +626,29 @@ class Halting:
         if idle and self._executor.save_held():
             idle = []  # until what they did is on the disk
         for name in idle:
-            _halt(self._recorder, name)
+            _record_halt(self._recorder, name)
         for name in over:
-            _take_up(self._recorder, name)
+            self._recorder.record(events.TakenUp(job=name))
         return [*idle, *over]
 
     def ended(self, event: GroupEnded) -> None:
-        """A group has ended; a job that was asked to leave has written its checkpoint."""
+        """Record that a job is stopped which was asked to leave: its checkpoint is written."""
         if event.why == "stopped" and event.reason == "asked":
-            _halt(self._recorder, event.job)
+            _record_halt(self._recorder, event.job)
 
 
-def heed(wishes: Wishes, recorder: Recorder) -> None:
-    """Book, as a session begins, which jobs were stopped by name since the last one, and which are taken up again."""
-    wanted = wishes.jobs()
+def apply_stop_requests(requested: Collection[str], recorder: Recorder) -> None:
+    """Record, as a session begins, which jobs people have stopped since the last one, and which they take up again."""
     for name, job in list(recorder.state.jobs.items()):
-        if name in wanted and job.waits:
-            _halt(recorder, name)
-        elif name not in wanted and _is_stopped(recorder, name):
-            _take_up(recorder, name)
+        if name in requested and job.waits:
+            _record_halt(recorder, name)
+        elif name not in requested and job.status == "stopped":
+            recorder.record(events.TakenUp(job=name))
 
 
-def _halt(recorder: Recorder, name: str) -> None:
+def _record_halt(recorder: Recorder, name: str) -> None:
     job = recorder.state.jobs[name]
     recorder.record(events.Halted(job=name, epoch=job.epoch, step=job.step))
-
-
-def _take_up(recorder: Recorder, name: str) -> None:
-    recorder.record(events.TakenUp(job=name))
-
-
-def _is_stopped(recorder: Recorder, name: str) -> bool:
-    return recorder.state.jobs[name].status == "stopped"
 
 
 MOST_EPOCH_SECONDS = 5.0
@@ -675,25 +669,25 @@ class Successors:
     """Asks the policy, as networks begin their last epochs, what it would start once they are done.
 
     Where it would start networks that have never trained, each on one of the devices that become free, and leave all
-    others as they are, those are told at once. They begin when the ones before them leave, without a further question;
-    whatever else happens until then has the policy asked anew, and calls off who is not to follow after all.
+    others as they are, these are sent to their devices at once and begin when the networks before them leave. Whatever
+    else happens until then has the policy asked anew, and calls off who is not to follow after all.
 
     Args:
         policy: the run's.
-        executor: tells them.
-        recorder: say how far networks are.
+        executor: starts those who follow.
+        recorder: its state says how far networks are.
         share: whether networks at one place of a stream read together.
     """
 
     def __init__(self, policy: Policy, executor: Following, recorder: Recorder, share: bool) -> None:
         self._policy, self._executor, self._state, self._share = policy, executor, recorder.state, share
-        self._of: dict[str, Successor] = {}  # job that trains its last epoch -> who follows it
-        self._due: dict[str, Successor] = {}  # whom they followed has left, and they have not been started yet
-        self._asked: frozenset[str] = frozenset()  # in their last epochs when the policy was asked last
+        self._of: dict[str, Successor] = {}  # job in its last epoch -> who follows it
+        self._due: dict[str, Successor] = {}  # followers that have not been started, after a job that has left
+        self._asked: frozenset[str] = frozenset()  # jobs in their last epochs when the policy was asked last
         self._is_quick = not recorder.state.cluster.kinds
 
     def look(self, now: float, seconds: float) -> None:
-        """Choose who follows the networks that are in their last epochs, and tell them.
+        """Choose who follows the networks that are in their last epochs, and send these to their devices.
 
         Args:
             seconds: that the last epoch took.
@@ -730,11 +724,11 @@ class Successors:
         return None
 
     def started(self, job: str) -> None:
-        """A job that followed another has been started."""
+        """Forget a job that followed another and has been started."""
         self._due.pop(job, None)
 
     def settle(self, allocation: Allocation) -> None:
-        """Call off whoever does not follow by a new plan."""
+        """Call off whoever does not follow another by a new plan."""
         for job, found in list(self._of.items()):
             goes_on = self._state.running.get(job, ()) == allocation.get(job) and found.job not in allocation
             if not (goes_on and self._waits(found)):
@@ -750,14 +744,14 @@ class Successors:
         return self._state.jobs[found.job].waits and found.job not in self._state.running
 
     def _is_last(self, job: str) -> bool:
-        """Whether a job's last epoch has just begun, on one device."""
+        """Return whether a job's last epoch has just begun, on one device."""
         record = self._state.jobs[job]
         known = record.until is None and len(self._state.running[job]) == 1 and record.samples < math.inf
         left = record.samples - record.epoch * record.state.epoch if known else 0.0
         return record.step == 0 and 0 < left <= record.state.epoch
 
     def _as_if_ended(self, now: float, ending: Collection[str]) -> State:
-        """The state in which these networks are done, and those before them whose successors are known."""
+        """Return the state once these networks are done, and those whose successors are known."""
         state, gone = self._state.for_policy(now), {*ending, *self._of}
         running = {job: devices for job, devices in state.running.items() if job not in gone}
         running |= {found.job: found.devices for found in self._of.values()}
@@ -765,18 +759,18 @@ class Successors:
         return replace(state, by_name=by_name, running=running, memo=None, books=None)
 
     def _followers(self, plan: Plan, running: Allocation, freed: Collection[int]) -> Allocation:
-        """The jobs that a plan starts, if it does nothing else and each gets one device that becomes free."""
+        """Return the jobs that a plan starts, if it does nothing else and each gets one device that becomes free."""
         allocation = plan.whole_of(running)
-        more = (plan.batches, plan.admitted, plan.dropped, plan.undecided, plan.late, plan.windows, plan.promoted,
-                plan.promises, plan.lent, any(plan.lanes.values()))  # fmt: skip
-        if any(more) or plan.wake < math.inf or any(allocation.get(job) != held for job, held in running.items()):
+        decisions = (plan.batches, plan.admitted, plan.dropped, plan.undecided, plan.late, plan.windows, plan.promoted)
+        more = any(decisions) or plan.promises or plan.lent or any(plan.lanes.values()) or plan.wake < math.inf
+        if more or any(allocation.get(job) != held for job, held in running.items()):
             return {}
         new = {job: tuple(devices) for job, devices in allocation.items() if job not in running}
         fits = all(len(devices) == 1 and devices[0] in freed and self._is_plain(job) for job, devices in new.items())
         return new if fits else {}
 
     def _is_plain(self, job: str) -> bool:
-        """Whether nothing has to be settled before a job starts."""
+        """Return whether nothing has to be settled before a job starts."""
         record = self._state.jobs[job]
         fresh = not record.started and record.epoch == record.step == 0
         return fresh and record.until is None and record.batches is None and record.schedule is None
@@ -794,12 +788,12 @@ WORTH = 2.0
 
 
 class Feeding:
-    """Gives each start the preprocessors that fill its lane, and the trainers that help them; the others rest.
+    """Chooses anew, at each re-forming, how many preprocessors and helping trainers fill the lanes of those who start.
 
-    Lanes that are open stay with those who fill them.
+    Open lanes stay with those who fill them.
 
     Args:
-        recorder: they know how fast preprocessors are; what is chosen is written there.
+        recorder: its state knows how fast preprocessors are; the choice is recorded there.
         share: whether jobs at the same place of a stream read together.
     """
 
@@ -807,10 +801,13 @@ class Feeding:
         self._recorder, self._state, self._share = recorder, recorder.state, share
 
     def choose(self, round_: int, batch: Sequence[Start], allocation: Allocation) -> tuple[Start, ...]:
-        """The starts of a round, of which this is the whole allocation; those that go on are among them.
+        """Return the starts of a round with those who fill their lanes.
 
-        Where there is one preprocessor and nobody to help it, or nobody knows how fast they are or how fast a job
-        trains, all preprocessors work.
+        All preprocessors work where there is one and nobody to help it, or where nobody knows how fast preprocessors
+        are or how fast a job trains.
+
+        Args:
+            allocation: the whole one of the round, with those that go on.
         """
         path, lent = self._state.data_path, self._state.helpers.counted
         if path is None or path.most + lent < 2 or any(self._state.jobs[job].guessed for job in allocation):
@@ -819,13 +816,12 @@ class Feeding:
         needed = path.on(path.most + lent).needed(demand) if lent else path.needed(demand)
         working = min(needed, path.most)
         trainers = self._without_network(batch)[: needed - working]
-        self._recorder.record(
-            events.Preprocessing(round=round_, demand=demand, working=working, available=path.most, trainers=trainers)
-        )
+        chosen: dict[str, Any] = {"demand": demand, "working": working, "available": path.most, "trainers": trainers}
+        self._recorder.record(events.Preprocessing(round=round_, **chosen))
         return tuple(replace(start, makers=working, prepared_by=trainers) for start in batch)
 
     def formed_anew(self, new: Allocation, allocation: Allocation, lent: int) -> dict[str, tuple[int, ...]]:
-        """All who start anew: those of a plan, those whose samples a trainer makes that is wanted, and those who train
+        """Return all who start anew: those of a plan, those whose samples a wanted trainer makes, and those who train
         much faster if trainers make more of their samples.
 
         Args:
@@ -842,7 +838,9 @@ class Feeding:
         return {**new, **{job: others[job] for job in readers}}
 
     def _is_worth_forming(self, others: Allocation, allocation: Allocation, lent: int) -> bool:
-        """Whether those who would go on train so much faster with so many trainers that prepare samples."""
+        """Return whether so many helping trainers let those who would go on train so much faster that forming them
+        pays.
+        """
         path, known = self._state.data_path, len(self._state.helpers.devices(others))
         jobs = [self._state.jobs[job] for job in others]
         if path is None or lent <= known or not jobs or any(job.guessed for job in jobs):
@@ -855,7 +853,7 @@ class Feeding:
         return lasts * (1 - now / then) > WORTH * self._state.longest_forming
 
     def _without_network(self, batch: Sequence[Start]) -> tuple[int, ...]:
-        """The devices that no job has, those first whose trainers prepare samples now, then the last ones."""
+        """Return the devices that no job has: first those whose trainers prepare samples now, then the last ones."""
         held = [*self._state.held.values(), *(start.devices for start in batch)]
         taken = self._state.lost_devices.union(*held)
         now = self._state.helpers.devices(self._state.running)
@@ -863,13 +861,13 @@ class Feeding:
         return tuple(sorted(free, key=lambda device: (device not in now, -device)))
 
     def _demand(self, batch: Sequence[Start], allocation: Allocation) -> float:
-        """Samples/s that all jobs eat at their paces there."""
+        """Return the samples/s that all jobs read at their paces there."""
         jobs = self._state.jobs
         paces = {job: self._state.pace(job, devices) for job, devices in allocation.items()}
         return demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
 
     def _read(self, batch: Sequence[Start]) -> Iterator[tuple[str, object]]:
-        """Each job that trains, and what it reads."""
+        """Yield each job that trains, and what it reads."""
         starting = {start.job: start for start in batch}
         for job in self._state.running:
             if job not in starting:
@@ -879,78 +877,36 @@ class Feeding:
 
 
 def _made(path: DataPath, lent: int) -> float:
-    """Samples/s of all preprocessors and so many trainers."""
+    """Return the samples/s of all preprocessors and so many trainers."""
     return path.on(path.most + lent).made_by(path.most + lent)
 
 
-def unharmed(running: Allocation, lost: frozenset[int]) -> Allocation:
-    """The running jobs that have lost no device."""
-    return {job: devices for job, devices in running.items() if lost.isdisjoint(devices)} if lost else running
-
-
-def end_if_stranded(waiting: Collection[str], kinds: Mapping[str, str]) -> None:
-    """End a run in which nobody can train any more.
-
-    Args:
-        waiting: all jobs that could train now.
-        kinds: all of them whose kinds of device are gone.
-
-    Raises:
-        RanksLost: these are all; with their devices the next start trains them.
-    """
-    if kinds and kinds.keys() >= {*waiting}:
-        gone = " and ".join(sorted({*kinds.values()}))
-        raise RanksLost(
-            f"all devices of kind {gone} were lost, and these jobs keep their bits on that kind alone: "
-            f"{', '.join(waiting)}; the run is started again from its checkpoints"
-        )
-
-
-def nobody_trains(policy: str, waiting: Collection[str], lost: Collection[int]) -> Exception:
-    """The error of a run in which jobs wait, and the policy gives no device to anyone."""
-    text = f"policy {policy} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
-    if not lost:
-        return RuntimeError(text)
-    gone = ", ".join(map(str, sorted(lost)))
-    return TooFewDevicesError(f"{text}; devices {gone} are lost, a new start has them again")
-
-
-def epoch_of(word: EpochEnded, round_: int, devices: tuple[int, ...]) -> events.Epoch:
-    """A job finished an epoch on these devices."""
-    return events.Epoch(
-        round=round_,
-        job=word.job,
-        epoch=word.epoch,
-        step=word.step,
-        devices=devices,
-        seconds=word.seconds,
-        rate=word.rate,
-        metrics=word.metrics,
-        learning_rate=word.learning_rate,
-        deaf=word.deaf,
-        **_times(devices, word),
-    )
+def epoch_of(message: EpochEnded, round_: int, devices: tuple[int, ...]) -> events.Epoch:
+    """Return the event of an epoch that a job has finished on these devices."""
+    by_member = {"waited_data", "waited_peers", "computed"}
+    same = {key: value for key, value in vars(message).items() if key not in by_member}
+    return events.Epoch(round=round_, devices=devices, **same, **_seconds_of(devices, message))
 
 
 def dropped_by(policy: str, why: str = "") -> str:
-    """Why a job has failed that its policy will never run."""
+    """Return the error of a job that its policy will never run."""
     return f"policy {policy} dropped it: {why}"
 
 
-def end_of(word: GroupEnded, round_: int | None, job: JobRecord) -> events.Event:
-    """How a group's work ended."""
-    common: dict[str, Any] = {"round": round_, "job": word.job, "devices": word.devices, "epoch": word.epoch}
-    if word.why == "done":
-        return events.Done(**common, why=word.reason, metrics=job.metrics, checkpoint=job.checkpoint)
-    if word.why == "failed":
-        return events.Failed(**common, error=word.error, traceback=word.traceback, cost_ranks=word.cost_ranks)
-    times = _times(word.devices, word)
-    if word.why == "stopped" and word.reason == "pause":
-        return events.Paused(**common, step=word.step, why=word.reason, **times)
-    return events.Stopped(**common, step=word.step, why=word.reason if word.why == "stopped" else "lost", **times)
+def end_of(ended: GroupEnded, round_: int | None, job: JobRecord) -> events.Event:
+    """Return the event of a group's end."""
+    common: dict[str, Any] = {"round": round_, "job": ended.job, "devices": ended.devices, "epoch": ended.epoch}
+    if ended.why == "done":
+        return events.Done(**common, why=ended.reason, metrics=job.metrics, checkpoint=job.checkpoint)
+    if ended.why == "failed":
+        return events.Failed(**common, error=ended.error, traceback=ended.traceback, cost_ranks=ended.cost_ranks)
+    common |= {"step": ended.step, **_seconds_of(ended.devices, ended)}
+    if ended.why == "stopped" and ended.reason == "pause":
+        return events.Paused(**common, why=ended.reason)
+    return events.Stopped(**common, why=ended.reason if ended.why == "stopped" else "lost")
 
 
-def _times(devices: tuple[int, ...], word: EpochEnded | GroupEnded) -> dict[str, Any]:
-    """What each device did since the last report, seconds."""
-    waited = {d: events.Waited(a, b) for d, a, b in zip(devices, word.waited_data, word.waited_peers)}
-    return {"waited": waited, "computed": dict(zip(devices, word.computed))}
+def _seconds_of(devices: tuple[int, ...], told: EpochEnded | GroupEnded) -> dict[str, Any]:
+    """Return what each device did since the last report, seconds."""
+    waited = {d: events.Waited(a, b) for d, a, b in zip(devices, told.waited_data, told.waited_peers)}
+    return {"waited": waited, "computed": dict(zip(devices, told.computed))}

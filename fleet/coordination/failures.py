@@ -1,4 +1,9 @@
-"""What ends a run that is at fault itself no more than its user."""
+"""What ends a run through no fault of the program, and ranks whose processes are gone.
+
+Where MPI has user-level failure mitigation, it tells the other ranks of a lost one instead of ending all (ULFM: Bland
+et al., Post-failure recovery of MPI communication capability, IJHPCA 2013): messages among living ranks go on, and a
+rank that waits for a lost one gets an error. Open MPI has it where its launcher is given `--with-ft ulfm`.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +26,14 @@ class CannotGoOnError(RuntimeError):
     """The run cannot go on, through no fault of the program; the text is all that a person needs.
 
     Attributes:
-        code: what the run ends with.
+        code: exit code of the run.
     """
 
     code = FAILED
 
 
 class FailedJobsError(CannotGoOnError):
-    """Jobs have failed by what all ranks have a part in; the same command goes on without them.
+    """Jobs have failed in a way that stops all ranks; the same command goes on without them.
 
     Attributes:
         jobs: theirs.
@@ -42,7 +47,7 @@ class FailedJobsError(CannotGoOnError):
 
 
 class SilentGroupError(FailedJobsError):
-    """Groups have said nothing for too long."""
+    """A group has said nothing for too long."""
 
 
 class TornDataError(CannotGoOnError):
@@ -58,18 +63,18 @@ class TornDataError(CannotGoOnError):
 
 
 class TooFewDevicesError(CannotGoOnError):
-    """So many devices are lost that no job can have those which it needs; a new start has them all again."""
+    """Too few devices are left for any job; a new start has all again."""
 
     code = LOST
 
 
 class StorageError(CannotGoOnError):
-    """A file of the run cannot be written or read, on which the run depends."""
+    """A file on which the run depends cannot be written or read."""
 
 
 @contextmanager
 def storage() -> Iterator[None]:
-    """Tell of the system's errors in people's words.
+    """Turn the system's errors into a `StorageError`.
 
     Raises:
         StorageError: it names the file and what the system says of it.
@@ -77,7 +82,7 @@ def storage() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # a time-out of our own
+        if error.errno is None:  # fleet's own time-out
             raise
         raise StorageError(f"{error.filename or 'a file of the run'}: {error.strerror}") from error
 
@@ -86,7 +91,7 @@ ENABLED = "OMPI_MCA_mpi_ft_enable"  # set for each rank by mpiexec --with-ft ulf
 
 
 class RanksLost(CannotGoOnError):
-    """Ranks are gone without which the others cannot go on; the same command goes on from the checkpoints."""
+    """Ranks are lost without which the others cannot go on; the same command goes on from the checkpoints."""
 
     code = LOST
 
@@ -96,12 +101,12 @@ class RunIsEnded(RanksLost):
 
 
 def survives_losses(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether MPI lets the other ranks live when one is lost."""
+    """Return whether MPI lets the other ranks live when one is lost."""
     return environment.get(ENABLED, "").lower() in ("1", "true")
 
 
 def lost_ranks(comm: MPI.Intracomm) -> frozenset[int]:
-    """The ranks of `comm` that are known here to be lost; local, below a microsecond if there are none."""
+    """Return the ranks of `comm` that are known here to be lost; local, below a microsecond if there are none."""
     if not survives_losses():
         return frozenset()
     lost = comm.Get_failed()
@@ -112,14 +117,14 @@ def lost_ranks(comm: MPI.Intracomm) -> frozenset[int]:
 
 
 def is_loss(error: MPI.Exception) -> bool:
-    """Whether an error of MPI says that a rank is lost, or that another rank ends the run for that."""
+    """Return whether an error of MPI says that a rank is lost, or that another rank ends the run for that."""
     from mpi4py import MPI
 
     return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
 
 def acknowledge(comm: MPI.Intracomm, error: MPI.Exception) -> None:
-    """Go on hearing from any rank after an error that says that one is lost.
+    """Go on receiving from any rank after an error that says that one is lost.
 
     Raises:
         RanksLost: rank 0 is lost.
@@ -139,7 +144,7 @@ def acknowledge(comm: MPI.Intracomm, error: MPI.Exception) -> None:
 def abort(comm: MPI.Intracomm, code: int) -> None:
     """End all ranks now; does not return.
 
-    Where ranks survive each other, MPI's own Abort ends none but this: the others hear of it by their next message.
+    Where ranks survive each other, MPI's own Abort ends only this one; the others get an error at their next message.
     """
     if survives_losses():
         from mpi4py import MPI

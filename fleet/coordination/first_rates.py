@@ -1,4 +1,8 @@
-"""Rates that nobody has measured: the first steps of groups tell them, and the policy hears of it once."""
+"""Rates that nobody has measured.
+
+`FirstRates`: the first steps of a group tell them, and the policy hears of it once. `NewcomerRates`: jobs that came
+while others train, and that nobody can guess, are measured before the policy hears of them.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +22,42 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Allocation, State
 
 PATIENCE_SECONDS = 3.0
-"""So long a plan waits for the first steps of a group."""
+"""A plan waits at most so long for the first steps of a group."""
 FREE_SECONDS, PART = 1.0, 0.02
 """The machine may stand idle for so long, and for so much of the run's time, while jobs are timed on one device."""
 CHANGE = 0.2
-"""A guess that turns out less wrong stays."""
+"""A guess that is wrong by less stays."""
 
 
 class FirstRates:
-    """Takes in what the first steps of groups tell, and says when that is worth asking the policy.
+    """Records how fast the first steps of groups are, and says when that is worth asking the policy.
 
-    A job with guessed rates to which a plan gives several devices begins on one of them, where the plan would be
-    another if further devices brought it nothing: r(1) is what all curves begin with. Once that is known the job gets
-    the others too, unless the policy now wants otherwise.
+    A job with guessed rates begins on one of the devices that a plan gives it, where the plan would be another one if
+    further devices brought the job nothing: all curves begin with r(1). Once that is known, the job gets the other
+    devices too, unless the policy now wants otherwise.
 
     Args:
-        recorder: what was timed is written there.
-        hooks: guesses.
+        recorder: records what was timed.
+        hooks: guess.
     """
 
     def __init__(self, recorder: Recorder, hooks: RunHooks) -> None:
         self._recorder, self._state, self._hooks = recorder, recorder.state, hooks
-        self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
-        self._tried: set[str] = set()  # who has begun so
-        self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for, the soonest first
-        self._silent: set[str] = set()  # those that train, and have not told how fast yet, waited for or not
-        self._news: dict[str, None] = {}  # jobs of which the policy has not heard yet, each once
+        self._alone: frozenset[str] = frozenset()  # those of the last plan that begin on one device
+        self._tried: set[str] = set()  # those that have begun so
+        self._awaited: dict[str, float] = {}  # job -> second until which its first steps are awaited
+        self._silent: set[str] = set()  # those that train and have not said how fast, awaited or not
+        self._news: dict[str, None] = {}  # jobs of which the policy has to hear
 
     # plans
 
     def choose(self, policy: Policy, state: State, plan: Plan) -> None:
-        """Choose who of a plan begins on one device; `state`: for which it was made."""
+        """Choose which jobs of a plan begin on one device; `state`: the plan was made for it."""
         self._alone = frozenset()
+        idle = self._state.overhead["profiling"] <= FREE_SECONDS + PART * state.time
         wide = self._guessed_on_several(state, plan.whole_of(state.running))
-        waits = policy.trigger.interval > 0  # whoever is timed then keeps devices idle until the interval's end
-        if not wide or waits or len(state.by_name) == 1 or self._state.cluster.kinds or not self._may_idle(state.time):
+        waits = policy.trigger.interval > 0  # a job that is timed would keep devices idle until the interval's end
+        if not wide or waits or len(state.by_name) == 1 or self._state.cluster.kinds or not idle:
             return
         flat = {name: _flat(state.by_name[name]) for name in wide}
         other = policy.plan(replace(state, by_name={**state.by_name, **flat}, memo=None))
@@ -60,15 +65,15 @@ class FirstRates:
             self._alone = frozenset(wide)
 
     def begins_on(self, job: str, devices: tuple[int, ...]) -> tuple[int, ...]:
-        """The devices on which a job begins to which the plan gives these."""
+        """Return the devices on which a job begins to which the plan gives these."""
         return devices[:1] if job in self._alone - self._tried else devices
 
     def has(self, job: str) -> tuple[int, ...]:
-        """The devices that a running job has, as far as plans go: until it is timed on one, those kept for it too."""
+        """Return the devices that a running job has for plans: with those kept for it, while it is timed on one."""
         return self._state.held[job] if job in self._awaited else self._state.running[job]
 
     def with_mates(self, new: Allocation, allocation: Allocation) -> dict[str, tuple[int, ...]]:
-        """Who starts anew: also those who read the samples of a job that now gets the devices kept for it.
+        """Return who starts anew, with those who read together with a job that now gets the devices kept for it.
 
         So they go on together from the place of the rearmost of them.
         """
@@ -82,7 +87,7 @@ class FirstRates:
     # what happens
 
     def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
-        """A job trains on these devices from now on."""
+        """Await the first steps of a job on devices where nobody has timed it."""
         if job in self._state.kept:
             self._tried.add(job)
         if not self._state.jobs[job].is_timed_on(self._state.kinds_of(devices)):
@@ -90,42 +95,34 @@ class FirstRates:
             self._awaited[job] = now + PATIENCE_SECONDS
             self._silent.add(job)
 
-    def told(self, event: StepsTimed) -> None:
-        """The first steps of a group are over."""
+    def on_steps_timed(self, event: StepsTimed) -> None:
+        """Record how fast the first steps of a group were."""
         devices = self._state.running.get(event.job, ())
         kinds = self._state.kinds_of(devices)
         if devices and event.rate > 0 and not self._state.jobs[event.job].is_timed_on(kinds):
-            self._recorder.record(
-                events.Timed(
-                    job=event.job,
-                    devices=devices,
-                    count=len(devices),
-                    rate=event.rate,
-                    batches=event.batches,
-                    seconds=event.seconds,
-                    kind=kinds[0] if len(set(kinds)) == 1 else "",
-                )
-            )
+            kind = kinds[0] if len(set(kinds)) == 1 else ""
+            self._recorder.record(events.Timed(**vars(event), devices=devices, count=len(devices), kind=kind))
             self._heard(event.job)
         self._forget(event.job)
 
     def ended_epoch(self, job: str) -> None:
-        """A job has trained an epoch, which says as much, also if samples come so slowly that nobody waits any more."""
+        """Take a job's first epoch for its first steps, where samples came so slowly that nobody waits any more."""
         if job in self._silent:
             self._forget(job)
             self._heard(job)
 
     def ended(self, job: str) -> None:
-        """A job has left its devices."""
+        """Await nothing more of a job that has left its devices."""
         self._forget(job)
 
     # when the policy is asked
 
     def due(self, now: float, free: bool) -> tuple[str, ...]:
-        """The jobs of which the policy should hear now: once all are timed that can be, so that it is asked once.
+        """Return the jobs of which the policy should hear now: once all are timed that can be, so that it is asked
+        once.
 
         Args:
-            free: whether its last plan is carried out; else it hears later.
+            free: whether its last plan is carried out; else it hears of them later.
         """
         while self.next <= now:
             job = next(iter(self._awaited))
@@ -139,7 +136,7 @@ class FirstRates:
 
     @property
     def next(self) -> float:
-        """When somebody has been waited for in vain."""
+        """When the first of the awaited has been awaited in vain."""
         return next(iter(self._awaited.values()), math.inf)
 
     def _forget(self, job: str) -> None:
@@ -161,33 +158,25 @@ class FirstRates:
             yield job.name, rate
 
     def _guessed_on_several(self, state: State, allocation: Allocation) -> list[str]:
-        return [
-            job
-            for job, devices in allocation.items()
-            if len(devices) > 1
-            and state.running.get(job) != tuple(devices)
-            and self._state.jobs[job].guessed
-            and job not in self._tried
-        ]
-
-    def _may_idle(self, now: float) -> bool:
-        return self._state.overhead["profiling"] <= FREE_SECONDS + PART * now
+        several = [job for job, devices in allocation.items() if len(devices) > 1 and job not in self._tried]
+        moved = [job for job in several if state.running.get(job) != tuple(allocation[job])]
+        return [job for job in moved if self._state.jobs[job].guessed]
 
 
 def _flat(job: JobState) -> JobState:
-    """The job if further devices brought it nothing."""
+    """Return the job as if further devices brought it nothing."""
     return job.changed(rate=RateCurve({1: job.rate(1)}, per_node=1, limit=1))
 
 
 def _lane(job: JobRecord) -> tuple[str, int, int]:
-    """Those for whom it is the same read together, if they began together."""
+    """Return what jobs have in common that read together if they began together."""
     return job.stream, job.epoch, job.state.lane
 
 
 SPARE_SECONDS = 60.0
-"""So much sooner than its deadline a promised job must be done at its pace, to give its devices away for a while."""
+"""A promised job gives its devices away for a while if it is done so much before its deadline at its pace."""
 SPARE_SECONDS_OF_FED = 20.0
-"""And so much sooner, to go on without the trainers that prepare its samples."""
+"""It does without the trainers that prepare its samples if it is done so much before its deadline."""
 
 
 class NewcomerRates:
@@ -196,9 +185,10 @@ class NewcomerRates:
 
     Args:
         executor: measures.
-        recorder: what was measured is written there.
+        recorder: records what was measured.
 
     Attributes:
+        measured: the job that is measured now; "": none.
         unhelped: jobs that begin anew on their devices first, without trainers that prepare their samples.
     """
 
@@ -207,11 +197,11 @@ class NewcomerRates:
         self._leaving = ""  # the job that makes room
         self._rates: dict[int, float] = {}
         self._kind = ""  # of the devices on which they were measured
-        self.measured = ""  # the job that is measured now
+        self.measured = ""
         self.unhelped = PendingStarts()
 
     def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
-        """Do what comes next, if a job has no rates; return whether plans have to wait for it.
+        """Do what comes next if a job has no rates; return whether plans have to wait for it.
 
         Args:
             leave: asks a job to leave its devices.
@@ -234,26 +224,14 @@ class NewcomerRates:
             self._executor.measure(job.name, tuple(free[: missing[0]]))
         return True
 
-    def take(self, result: Measured) -> None:
-        """Take in a measurement."""
-        self.measured = ""
-        self._rates[len(result.devices)] = result.rate
-        self._kind = self._state.cluster.kind_of(result.devices[0])
-        self._recorder.record(
-            events.Profile(
-                job=result.job,
-                devices=result.devices,
-                count=len(result.devices),
-                rate=result.rate,
-                batches=result.batches,
-                seconds=result.seconds,
-                forming=result.forming,
-                kind=self._kind,
-            )
-        )
+    def on_measured(self, result: Measured) -> None:
+        """Record a measurement."""
+        self.measured, count = "", len(result.devices)
+        self._rates[count], self._kind = result.rate, self._state.cluster.kind_of(result.devices[0])
+        self._recorder.record(events.Profile(**vars(result), count=count, kind=self._kind))
 
     def ended(self, job: str) -> None:
-        """A job's group has ended; if it was to be measured, it has failed or lost a rank."""
+        """Forget a measurement whose group has ended: it has failed, or lost a rank."""
         if job == self.measured:
             self.measured, self._rates = "", {}
 
@@ -263,7 +241,7 @@ class NewcomerRates:
         self._recorder.record_rates(job.name, self._state.completed({self._kind: curve}), "profile")
 
     def _free_of_one_kind(self) -> list[int]:
-        """The free devices of the kind that was begun with, else of that which has most of them."""
+        """Return the free devices of the kind that was begun with, else of the kind that has most of them."""
         cluster, held = self._state.cluster, {each for devices in self._state.held.values() for each in devices}
         lent, free = self._state.helpers.devices(self._state.running), dict[str, list[int]]()
         for device in range(cluster.size):
@@ -274,7 +252,7 @@ class NewcomerRates:
         return max(free.values(), key=len, default=[])
 
     def _make_room(self, leave: Callable[[str, StopReason], None]) -> bool:
-        """Have devices become free; return whether any will."""
+        """Let jobs leave, so that devices become free; return whether any will."""
         self.unhelped = self._who_does_without_help()
         self._leaving = "" if self.unhelped.devices else self._who_makes_room()
         leaving = list(self.unhelped.devices) or ([self._leaving] if self._leaving else [])
@@ -283,7 +261,7 @@ class NewcomerRates:
         return bool(leaving)
 
     def _who_does_without_help(self) -> PendingStarts:
-        """The jobs for which trainers prepare samples, and their devices; none if one of them has too little time."""
+        """Return the jobs for which trainers prepare samples; none if one of them has too little time to do without."""
         running, held = self._state.running, self._state.held
         helped = self._state.helpers.readers(running, self._state.helpers.devices(running) - self._state.lost_devices)
         jobs = [self._state.jobs[name] for name in helped]
@@ -294,7 +272,7 @@ class NewcomerRates:
         return PendingStarts({job.name: held[job.name] for job in jobs}, lanes, keys={"lent": 0})
 
     def _who_makes_room(self) -> str:
-        """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""
+        """Return a job that is promised nothing, of fewest devices, or the one with most time to spare; "": none."""
         running = [self._state.jobs[name] for name in sorted(self._state.running)]
         others = [job for job in running if not job.state.admitted]
         if others:
@@ -305,5 +283,5 @@ class NewcomerRates:
 
 
 def _spare(job: JobRecord) -> float:
-    """Seconds by which it will be done before its deadline at its pace."""
+    """Return the seconds by which a job will be done before its deadline at its pace."""
     return job.state.deadline - job.expected_end

@@ -1,4 +1,8 @@
-"""The records of a run's jobs."""
+"""All jobs of a run: their records, and what policies see of them.
+
+`JobTable` holds the records and keeps indices, so that an event costs no look at all jobs; `PolicyJobs` is the
+policies' view, changed by what has changed; `StopTime` estimates what ends of epochs and a stop take.
+"""
 
 from __future__ import annotations
 
@@ -19,33 +23,33 @@ from fleet.scheduling.model.rates import DEFAULT_EFFICIENCY, expected_efficiency
 
 _T = TypeVar("_T")
 _RECENT = 16
-"""So many jobs tell what to expect of another one; a search has very many."""
+"""How many jobs tell what to expect of another one; a search has very many."""
 
 
 class JobTable(dict[str, JobRecord]):
-    """Records by name, in the order in which jobs came.
-
-    It knows which of them could go on, so that asking for these costs nothing for those that are over or pause.
+    """Records by name, in the order in which jobs came, with indices of those that could go on.
 
     Args:
-        jobs: the first ones.
+        jobs: the first records.
+
+    Attributes:
+        ahead: names of jobs that train ahead of need.
+        late: names of unfinished jobs that are known to miss the deadline that they were promised.
+        news: grows as a job comes, begins, ends, pauses, finishes an epoch, is saved, or may train further.
+        sharing: stream -> how many jobs have it.
     """
 
     def __init__(self, jobs: Iterable[JobRecord]) -> None:
         super().__init__()
         self._places: dict[str, int] = {}
         self._names: list[str] = []  # by place
-        self._waiting: list[int] = []  # places, ascending
+        self._waiting: list[int] = []  # places of those that could go on, ascending
         self._unrated: set[int] = set()  # of those that wait
         self._guessed: list[int] = []  # of those that wait and have no devices, ascending
         self.ahead: set[str] = set()
-        """Names of those that train ahead of need."""
         self.late: set[str] = set()
-        """Names of the unfinished ones that are known to be late for the deadline that they were promised."""
         self.news = 0
-        """Grows as a job comes, or one begins, ends or pauses, finishes an epoch, is saved, or may train further."""
         self.sharing = Counter[str]()
-        """Stream -> how many jobs have it."""
         self._awaited = defaultdict[str, Counter[int]](Counter)
         self._gone: set[str] = set()
         self._changed: set[str] = set()
@@ -88,7 +92,7 @@ class JobTable(dict[str, JobRecord]):
         _keep(self._unlike, name, self._is_unlike(job))
 
     def __delitem__(self, name: str) -> NoReturn:
-        raise TypeError("jobs stay in the books of a run")
+        raise TypeError("jobs stay in a run")
 
     def take_changed(self) -> set[str]:
         """Return the names of the jobs that have changed since the last call."""
@@ -101,7 +105,7 @@ class JobTable(dict[str, JobRecord]):
         return gone
 
     def first_awaited(self, stream: str, but: Iterable[str] = ()) -> int | None:
-        """The first epoch of a stream that those who could go on have yet to read; None: nobody does.
+        """Return the first epoch of a stream that those who could go on have yet to read; None: there is none.
 
         Args:
             but: names of jobs that do not count.
@@ -111,12 +115,12 @@ class JobTable(dict[str, JobRecord]):
         return min((epoch for epoch, jobs in awaited.items() if jobs > out[epoch]), default=None)
 
     def place(self, name: str) -> int:
-        """How many jobs came before that one."""
+        """Return how many jobs came before that one."""
         return self._places[name]
 
     @property
     def unfinished(self) -> list[JobRecord]:
-        """Those that could go on, or run."""
+        """Records of the jobs that run or could go on."""
         return [self[self._names[place]] for place in self._waiting]
 
     @property
@@ -126,21 +130,21 @@ class JobTable(dict[str, JobRecord]):
 
     @property
     def unrated(self) -> JobRecord | None:
-        """The first of the unfinished ones whose rates nobody knows; None: all are known."""
+        """The first unfinished job whose rates nobody knows; None: all are known."""
         return self[self._names[min(self._unrated)]] if self._unrated else None
 
     @property
     def guessed(self) -> Iterator[JobRecord]:
-        """The unfinished ones without devices whose rates are a guess."""
+        """Unfinished jobs without devices whose rates are a guess."""
         return (self[self._names[place]] for place in self._guessed)
 
     @property
     def efficiency(self) -> float:
-        """See `expected_efficiency`; jobs whose rates are known by kind of device do not count."""
+        """The `expected_efficiency` of all jobs but those whose rates are known by kind of device."""
         return expected_efficiency(self._efficiencies)
 
     def scaling_unlike_others(self) -> list[str]:
-        """The unfinished ones, timed on a single number of devices, whose rates on others follow another efficiency."""
+        """Return unfinished jobs, timed on one number of devices, whose other rates follow another efficiency."""
         if (expected := self.efficiency) != self._expected:
             self._expected = expected
             self._unlike = {job.name for job in self.unfinished if self._is_unlike(job)}
@@ -153,11 +157,11 @@ class JobTable(dict[str, JobRecord]):
         return curve.expected != self._expected
 
     def recent(self, kind: str) -> list[JobRecord]:
-        """The jobs that came last of those whose rates are known on a kind of device, and not guessed."""
+        """Return the last jobs whose rates are known on a kind of device, and not guessed."""
         return list(islice((job for job in reversed(self.values()) if kind in job.curves and not job.guessed), _RECENT))
 
     def recent_kinds(self) -> list[KindCurves]:
-        """The rates by kind of the jobs that came last of those that have such."""
+        """Return the rates by kind of device of the last jobs that have such."""
         return list(islice((job.by_kind for job in reversed(self.values()) if job.by_kind is not None), _RECENT))
 
     def _note_efficiency(self, name: str, job: JobRecord) -> None:
@@ -186,34 +190,34 @@ def _standing(job: JobRecord) -> tuple[object, ...]:
 
 
 class PolicyJobs:
-    """What policies see of the jobs of a run's books.
+    """The unfinished jobs as policies see them, kept from plan to plan.
 
     Args:
-        jobs: the books' records.
+        jobs: of the run.
         times: what ends of epochs took.
     """
 
     def __init__(self, jobs: JobTable, times: StopTime) -> None:
         self._jobs, self._times = jobs, times
         self._seen: dict[str, JobState] = {}
-        self._last = -1  # the place of the last one seen
-        self._later: set[str] = set(jobs)  # those to look at, as they have changed, or come later
-        self._dated: set[str] = set()  # those seen that have a deadline
+        self._last = -1  # the last place that is seen
+        self._later: set[str] = set(jobs)  # those that have changed, or arrive later
+        self._dated: set[str] = set()  # those with a deadline
         self._terms: object = None
 
     def at(
         self, now: float, restart: float, path: DataPath | None, times: float, hidden: Container[str]
     ) -> Mapping[str, JobState]:
-        """Those that have come, whose rates are known, in their order.
+        """Return the jobs that have arrived and whose rates are known, in their order.
 
         Args:
             restart: most seconds that a job takes to get devices.
             path: how fast preprocessors make samples.
             times: how many times as fast they are together with trainers that may help.
-            hidden: jobs that nobody is to see.
+            hidden: jobs that policies shall not see.
 
         Returns:
-            Name -> job; it changes with the books, so read it now.
+            Name -> job; it changes with the run, so read it at once.
         """
         terms = (restart, path, times, hidden)
         if terms != self._terms:
@@ -257,17 +261,17 @@ def with_ends_of_epochs(jobs: Mapping[str, JobState], dated: Iterable[str], time
         of_data[jobs[name].data].append(seconds)
     usual = {data: median(seconds) for data, seconds in of_data.items()}
     unknown = median(own.values()) if own else 0.0
-    held_up = {name: _held_up(jobs[name], own.get(name, usual.get(jobs[name].data, unknown))) for name in dated}
-    return {**jobs, **held_up}
+    slower = {name: _with_pauses(jobs[name], own.get(name, usual.get(jobs[name].data, unknown))) for name in dated}
+    return {**jobs, **slower}
 
 
 def fed_by(path: DataPath | None, job: JobRecord) -> float:
-    """Samples/s that preprocessors alone feed a job; infinite: nobody knows."""
+    """Return the samples/s that preprocessors alone feed a job; infinite: nobody knows."""
     return math.inf if path is None else path.feeds(job.state.data) / job.state.passing
 
 
-def _held_up(job: JobState, closing: float) -> JobState:
-    """The job if each end of an epoch takes so many seconds."""
+def _with_pauses(job: JobState, closing: float) -> JobState:
+    """Return the job as if each end of an epoch takes so many seconds."""
     seconds = closing / job.epoch if job.epoch else 0.0
     if not seconds:
         return job
@@ -275,16 +279,16 @@ def _held_up(job: JobState, closing: float) -> JobState:
 
 
 NEWEST = 0.3
-"""What the last epoch counts in a mean."""
+"""Weight of the last epoch in a mean."""
 
 
 @dataclass
 class StopTime:
-    """Longest times of each job, seconds; one of which nothing is known is thought to take as long as the longest.
+    """Seconds that stops and ends of epochs take, by job; an unknown job is thought to take as long as the longest.
 
     Attributes:
         saving: job -> what a checkpoint took.
-        deaf: job -> how long it heard of no wish in its last epoch.
+        deaf: job -> how long it did not hear whether to stop in its last epoch.
         usual: job -> what a checkpoint takes in the mean.
         beside: job -> what an epoch takes in the mean beside its steps and its checkpoint: evaluation, most of all.
     """
@@ -295,22 +299,23 @@ class StopTime:
     beside: dict[str, float] = field(default_factory=dict)
 
     def saved(self, job: str, seconds: float) -> None:
-        """A checkpoint took so long."""
+        """Note what a checkpoint took."""
         self.saving[job] = max(self.saving.get(job, 0.0), seconds)
         _average(self.usual, job, seconds)
 
     def ended_epoch(self, job: str, beside: float) -> None:
-        """An epoch took so many seconds beside its steps."""
+        """Note what an epoch took beside its steps."""
         _average(self.beside, job, max(0.0, beside))
 
     def epoch_end(self, job: str) -> float | None:
-        """What an end of the job's epochs takes, evaluation and checkpoint; None: it has ended none yet."""
+        """Return what an end of the job's epochs takes, evaluation and checkpoint; None: it has ended none yet."""
         return self.beside[job] + self.usual.get(job, 0.0) if job in self.beside else None
 
     def of(self, steps: Mapping[str, float]) -> float:
-        """From a wish to stop until all running jobs are saved, where a step of each takes so long.
+        """Return the seconds from a request to stop until all running jobs are saved; `steps`: job -> seconds of a
+        step.
 
-        Until the last of them hears of it, after a step or an evaluation, and their checkpoints one by one.
+        The last of them hears of it after a step or an evaluation; their checkpoints come one by one.
         """
         deafest, longest = max(self.deaf.values(), default=0.0), max(self.saving.values(), default=0.0)
         hearing = max((max(self.deaf.get(job, deafest), seconds) for job, seconds in steps.items()), default=0.0)

@@ -1,4 +1,8 @@
-"""The live executor: groups, lanes and messages on real ranks."""
+"""The live executor: groups, lanes and messages on real ranks, and the energy that groups use.
+
+`LiveExecutor` sends orders and turns messages into events; `RunningGroup` gathers what a group's members say when they
+leave; `EnergyShares` shares out hosts' counters of energy among the jobs that held their devices.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Started, StopReason
 from fleet.coordination.failures import CannotGoOnError
@@ -35,39 +39,41 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.journal.state import SampleCounts
 from fleet.machine.cluster_map import Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from preprocess.samples.stream import LaneSpec
 
 
 @dataclass
 class _Follower:
-    """A job that begins when another one leaves its device, and what it has said since."""
+    """A job that begins when another one leaves its device, and its events since then."""
 
     start: Start
     started: Started
-    said: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
-LAST_WORD_SECONDS = 2.0  # in which a preprocessor finishes the slot that it makes
-SAVE_SECONDS = 300.0  # those who write a checkpoint find out sooner what holds them up
+LAST_WORD_SECONDS = 2.0
+"""A preprocessor finishes the slot that it fills within so many seconds."""
+SAVE_SECONDS = 300.0
+"""So long a checkpoint is awaited; whoever writes it finds out sooner what holds it up."""
 
 
 class LiveExecutor:
     """Carries allocations out by messages to trainers and preprocessors.
 
     Args:
-        crew: the ranks.
-        lanes: the lanes of their rings.
-        next_tag: fresh tags for groups.
+        channel: reaches the ranks.
+        lanes: of their rings.
+        next_tag: gives fresh tags for groups.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip, or cannot make.
-        effort: a measurement takes it: steps, how many of the last are timed, and seconds after which it takes fewer.
-        energy: shares out what hosts' counters say.
+        effort: of a measurement: steps, how many of the last are timed, and seconds after which it takes fewer.
+        energy: shares out hosts' counters.
     """
 
     def __init__(
         self,
-        crew: WorkerChannel,
+        channel: WorkerChannel,
         lanes: OpenLanes,
         next_tag: Callable[[], int],
         stop: StopFlag,
@@ -75,21 +81,21 @@ class LiveExecutor:
         effort: tuple[int, int, float],
         energy: EnergyShares,
     ) -> None:
-        self._crew, self._lanes, self._next_tag = crew, lanes, next_tag
+        self._channel, self._lanes, self._next_tag = channel, lanes, next_tag
         self._stop, self._skipped, self._effort, self._energy = stop, skipped, effort, energy
         self._groups: dict[str, RunningGroup] = {}
-        self._held: dict[str, RunningGroup] = {}  # jobs that are in memory alone -> the group that trained them
-        self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
+        self._held: dict[str, RunningGroup] = {}  # job in memory alone -> the group that trained it
+        self._saving: dict[str, tuple[int, ...]] = {}  # job in memory alone -> the ranks that write its checkpoint
         self._following: dict[str, _Follower] = {}
-        self._called_off: set[str] = set()  # of them, those that have not left yet
-        self._waiting: deque[Event] = deque()  # events that came while something else was waited for
+        self._called_off: set[str] = set()  # followers that were called off and have not left
+        self._waiting: deque[Event] = deque()  # events that came while something else was awaited
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
-        """Have the lanes of one allocation opened on every node, and tell the groups' members.
+        """Open the lanes of one allocation, and start its groups.
 
-        A job that is still in its last ranks' memory moves from there; all ranks get these orders in the same
-        sequence, so that no two moves wait for each other. Nobody's answer is waited for: readers and writers wait for
-        the lane of their generation to be open on their node.
+        A job that is still in its last ranks' memory moves from there; all ranks get these orders in the same order, so
+        that no two moves wait for each other. No answer is awaited: readers and writers wait until the lane of their
+        generation is open on their node.
         """
         followed = [self._begin_following(start) for start in batch]
         batch = tuple(start for start, begun in zip(batch, followed) if begun is None)
@@ -107,8 +113,8 @@ class LiveExecutor:
         return tuple(started)
 
     def follow(self, batch: Mapping[str, Start], share: bool) -> bool:
-        """Have lanes opened for jobs that begin as soon as others are done, and tell their groups."""
-        if len(batch) + len(self._called_off) > self._lanes.spare or self._crew.lost:
+        """Open lanes for jobs that begin as soon as others are done, and start their groups."""
+        if len(batch) + len(self._called_off) > self._lanes.spare or self._channel.lost:
             return False
         before = {start.job: job for job, start in batch.items()}
         for start, lane in self._lanes.open_for(tuple(batch.values()), share):
@@ -117,60 +123,58 @@ class LiveExecutor:
         return True
 
     def call_off(self, job: str) -> None:
-        """Let a job not follow after all: what it has said, and says until it has left, is heard by nobody."""
+        """Let a job not follow after all: all its events until it has left are dropped."""
         known = self._following.pop(job, None)
         if known is not None and job in self._groups:
             self._called_off.add(job)
-            self._crew.tell(self._groups[job].members, StopGroup(job, "called off"))
+            self._channel.send(self._groups[job].members, StopGroup(job, "called off"))
 
     def _begin_following(self, start: Start) -> Started | None:
-        """Let a job be started that was told to follow, if it is as it was told; what it has said comes next."""
+        """Start a job that follows another, if it still fits its order; its events come next."""
         known = self._following.get(start.job)
         if known is None or replace(known.start, makers=start.makers, turn_seconds=start.turn_seconds) != start:
             self.call_off(start.job)
             return None
         del self._following[start.job]
         self._energy.began(start.job, start.devices)
-        self._waiting.extend(known.said)
+        self._waiting.extend(known.events)
         return known.started
 
     def measure(self, job: str, devices: tuple[int, ...]) -> None:
         """Have a group formed that trains on made-up samples."""
-        members = self._crew.ranks_of(devices)
-        self._crew.tell(members, ProfileGroup(job, members, self._next_tag(), *self._effort))
+        members = self._channel.ranks_of(devices)
+        self._channel.send(members, ProfileGroup(job, members, self._next_tag(), *self._effort))
         self._groups[job] = RunningGroup(devices, members, None)
 
     def stop(self, job: str, why: StopReason) -> None:
         """Tell the group's master."""
         group = self._groups.get(job)
         if group is not None:
-            self._crew.tell(group.members[:1], StopGroup(job, why))
+            self._channel.send(group.members[:1], StopGroup(job, why))
 
     def save_held(self) -> bool:
-        """Have the jobs that wait in memory written down; they are gone from there once `next_event` says so."""
+        """Have checkpoints written of jobs that wait in memory; `next_event` tells when that is done."""
         self._save(self._held)
         return bool(self._saving)
 
     def count_samples(self) -> SampleCounts:
-        """What was read, laid and made, once no group is left and each preprocessor has said so, or is too late.
+        """Return what was read, shared and made, once no group is left and each preprocessor has answered or is too
+        late.
 
         Hosts' counters of energy are read a last time meanwhile.
         """
         samples, energy = self._lanes.samples, self._energy
         energy.ask()
-        for message in self._crew.last_words(self._owe_a_word, LAST_WORD_SECONDS):
+        for message in self._channel.last_words(lambda: samples.awaited | energy.awaited, LAST_WORD_SECONDS):
             if isinstance(message, SamplesMade):
-                samples.told(message)
+                samples.on_samples_made(message)
             elif isinstance(message, EnergyRead):
-                energy.take(message)
+                energy.on_energy_read(message)
         energy.write()
         return samples.counts
 
-    def _owe_a_word(self) -> frozenset[int]:
-        return self._lanes.samples.awaited | self._energy.awaited
-
     def next_event(self, timeout: float) -> Event | None:
-        """The next event of a group; lanes are looked after on the way."""
+        """Return the next event of a group, after at most `timeout` seconds; None: there is none."""
         self._energy.ask_if_due()
         self._lanes.look()
         return self._waiting.popleft() if self._waiting else self._new_event(timeout)
@@ -178,32 +182,32 @@ class LiveExecutor:
     def _new_event(self, timeout: float) -> Event | None:
         deadline = time.monotonic() + timeout
         while True:
-            message = self._crew.next_message(deadline - time.monotonic())
-            if message is None:  # what a lost rank said before its end has been heard by now
-                self._waiting.extend(filter(self._is_for_all, self._lose(self._crew.take_out_lost())))
+            message = self._channel.next_message(deadline - time.monotonic())
+            if message is None:  # all that lost ranks said before their end has been received by now
+                self._waiting.extend(filter(self._is_due, self._lose(self._channel.take_out_lost())))
                 return self._waiting.popleft() if self._waiting else None
             if isinstance(message, Left):
                 event = self._member_left(message)
-                if event is not None and self._is_for_all(event):
+                if event is not None and self._is_due(event):
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, AtStep)):
                 self._note(message)
-                if self._is_for_all(message):
+                if self._is_due(message):
                     return message
             elif isinstance(message, Profiled) and message.job in self._groups:
                 self._groups[message.job].measured = message
             elif isinstance(message, (SampleSkipped, SampleTorn)):
                 self._skipped(message)
             elif isinstance(message, SamplesMade):
-                self._lanes.samples.told(message)
+                self._lanes.samples.on_samples_made(message)
             elif isinstance(message, EnergyRead):
-                self._energy.take(message)
+                self._energy.on_energy_read(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
 
-    def _is_for_all(self, event: Event) -> bool:
-        """Whether the coordinator hears of an event now: not of jobs that it has not started yet."""
+    def _is_due(self, event: Event) -> bool:
+        """Return whether the coordinator gets an event now: not of jobs that it has not started yet."""
         if isinstance(event, RanksGone):
             return True
         if event.job in self._called_off:
@@ -212,7 +216,7 @@ class LiveExecutor:
             return False
         if event.job not in self._following:
             return True
-        self._following[event.job].said.append(event)
+        self._following[event.job].events.append(event)
         return False
 
     def _note(self, message: EpochEnded | CheckpointWritten | Formed | StepsTimed | AtStep) -> None:
@@ -227,12 +231,14 @@ class LiveExecutor:
     def _save(self, jobs: Iterable[str]) -> None:
         for job in list(jobs):
             self._saving[job] = self._held.pop(job).members
-            self._crew.tell(self._saving[job], SaveJob(job))
+            self._channel.send(self._saving[job], SaveJob(job))
 
     def _await_saved(self, jobs: Sequence[str]) -> None:
-        """A job that is not in memory any more begins with a checkpoint, which must be there by then.
+        """Wait until jobs that leave memory have their checkpoints, with which they begin, and called-off ones have
+        left.
 
-        One that was called off has left by then.
+        Raises:
+            CannotGoOnError: that takes too long.
         """
         deadline = time.monotonic() + SAVE_SECONDS
         while late := [job for job in jobs if job in self._saving or job in self._called_off]:
@@ -242,38 +248,35 @@ class LiveExecutor:
             if time.monotonic() > deadline:
                 raise CannotGoOnError(
                     f"waited {SAVE_SECONDS:.0f} s until job {late[0]} was saved and had left rank "
-                    f"{self._rank_of(late[0])}; see what holds that rank up"
+                    f"{(self._saving.get(late[0]) or self._groups[late[0]].members)[0]}; see what holds that rank up"
                 )
 
-    def _rank_of(self, job: str) -> int:
-        return (self._saving.get(job) or self._groups[job].members)[0]
-
     def _move(self, start: Start) -> bool:
-        """Have a job's state go from the ranks that hold it to those that will train it; whether there are any."""
+        """Move a job's state from the ranks that hold it to those that will train it; return whether any hold it."""
         old = self._held.pop(start.job, None)
         if old is None:
             return False
-        new = self._crew.ranks_of(start.devices)
+        new = self._channel.ranks_of(start.devices)
         order = MoveGroup(start.job, old.members, new, self._next_tag(), old.shares, start.shares)
         self._next_tag()  # the move itself takes as many tags again
-        self._crew.tell(dict.fromkeys((*old.members, *new)), order)
+        self._channel.send(dict.fromkeys((*old.members, *new)), order)
         return True
 
     def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool, after: str = "") -> None:
-        members = self._crew.ranks_of(start.devices)
+        members = self._channel.ranks_of(start.devices)
         order = StartGroup(
             **vars(start), members=members, tag=self._next_tag(), round=round_, lane=lane, moved=moved, after=after
         )
-        self._crew.tell(members, order)
+        self._channel.send(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
 
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
-        """Book that one member has left; the group has ended when all have."""
+        """Note that a member has left; return the group's end once all have."""
         if word.fatal:
             raise CannotGoOnError(f"job {word.job}, rank {word.rank}: {word.error}")
-        if word.rank in self._crew.lost and word.why != "lost":
-            return None  # its last word came after it was found to be lost
+        if word.rank in self._channel.lost and word.why != "lost":
+            return None  # its message came after it was found to be lost
         group = self._groups.get(word.job)
         if group is None:
             return self._unsaved(word)
@@ -288,24 +291,24 @@ class LiveExecutor:
         if group.holds_its_job:
             self._held[word.job] = group
         self._hand_over()
-        return group.measurement or group.verdict(bool(self._crew.lost))
+        return group.measurement or group.verdict(bool(self._channel.lost))
 
     def _unsaved(self, word: Left) -> GroupEnded | None:
-        """A job that waits in memory could not be written down; the first of its ranks' words counts."""
+        """Return the end of a job that could not be saved from memory; the first of its ranks' words counts."""
         if self._saving.pop(word.job, None) is None:
             return None
-        return RunningGroup((), (word.rank,), 0, words={word.rank: word}).verdict(bool(self._crew.lost))
+        return RunningGroup((), (word.rank,), 0, words={word.rank: word}).verdict(bool(self._channel.lost))
 
     def _lose(self, places: list[Place]) -> Iterator[Event]:
-        """Take lost ranks out of all that is under way; their groups' other members find out by themselves."""
+        """Take lost ranks out of all that is under way; other members of their groups notice by themselves."""
         if not places:
             return
         ranks = {place.rank for place in places}
         devices = tuple(place.device for place in places if place.device is not None)
-        orphaned = any(self._crew.fills(place) for place in places)
+        orphaned = any(self._channel.fills(place) for place in places)
         yield RanksGone(tuple(p.rank for p in places), tuple(p.host for p in places), devices, orphaned)
         for place in places:
-            self._crew.dismiss(place)
+            self._channel.dismiss(place)
         for job in self._groups if orphaned else ():
             self.stop(job, "policy")
         for name, group in list(self._groups.items()):
@@ -322,21 +325,21 @@ class LiveExecutor:
 
     def _hand_over(self) -> None:
         if not self._groups:
-            self._crew.hand_over()
+            self._channel.hand_over()
 
 
 @dataclass
 class RunningGroup:
-    """The trainers that train a job, or measure how fast it trains.
+    """The trainers that train a job, or measure it.
 
     Attributes:
-        devices, members: theirs, and their ranks, the master first.
-        lane: number of the one that they read; None: they measure.
+        members: ranks of the devices, the master first.
+        lane: number of the lane that they read; None: they measure.
         shares: virtual workers of each; () if they are balanced.
         begin: (epoch, step) from which they train.
-        reached: the furthest (epoch, step) that anybody told.
+        reached: the furthest (epoch, step) that any of them told.
+        words: rank -> its last message, of those who have left.
         measured: what they measured.
-        words: what those said who have left.
     """
 
     devices: tuple[int, ...]
@@ -354,7 +357,7 @@ class RunningGroup:
         return len(self.words) == len(self.members)
 
     def reaches(self, epoch: int, step: int) -> None:
-        """They stand there now; words of those who failed or are lost do not say where, and change nothing."""
+        """Note how far they are; the words of those who failed or are lost do not say it, and change nothing."""
         self.reached = max(self.begin, self.reached, (epoch, step))
 
     @property
@@ -364,18 +367,17 @@ class RunningGroup:
 
     @property
     def measurement(self) -> Measured | None:
-        """What all of them measured; None if they train, or one of them failed or is lost."""
+        """What they measured; None if they train, or one of them failed or is lost."""
         found = self.measured
         if found is None or any(word.why != "profiled" for word in self.words.values()):
             return None
         return Measured(found.job, self.devices, found.rate, found.batches, found.seconds, found.forming)
 
     def verdict(self, after_loss: bool) -> GroupEnded:
-        """One from all members' words: a failure counts most, then a loss, and the master's word before others'.
+        """Return the end from all members' words: a failure counts first, then a loss, then the master's word.
 
         Args:
-            after_loss: members that blame their peers may mean a lost rank, of this group or of one that gave it the
-                job.
+            after_loss: ranks are lost; members that blame their peers may mean one of them.
         """
         words = [self.words[rank] for rank in self.members]
         failures = [word for word in self.words.values() if word.why == "failed"]
@@ -403,33 +405,30 @@ def _why(word: Left, after_loss: bool) -> Literal["done", "stopped", "failed", "
     return word.why
 
 
-PACE_SECONDS = 2.0  # between two readings of a host, at least
-READINGS_A_SECOND = 50  # that rank 0 hears at most, of all hosts together
-WRITE_SECONDS = 10.0  # between two lines of the journal, at least
-NETWORKS_A_SECOND = 4  # that lines tell of at most: a day's are less than 10 MB
-
-
-class EnergyBooks(Protocol):
-    """What is told of energy."""
-
-    def record(self, event: events.Event) -> None: ...
+PACE_SECONDS = 2.0  # at least so long between two readings of a host
+READINGS_A_SECOND = 50  # of all hosts together, at most
+WRITE_SECONDS = 10.0  # at least so long between two lines of the journal
+NETWORKS_A_SECOND = 4  # that lines tell of, at most: a day's lines are less than 10 MB
 
 
 class EnergyShares:
-    """A counter's joules between two readings belong to each job by the part of its devices' time that the job held.
+    """Shares a counter's joules between two readings among jobs, by the device time that each of them held.
 
     Args:
         readers: the ranks that read their hosts' counters.
-        ask: asks the keepers of these ranks for a reading.
-        books: write events of the journal.
+        ask: asks the keepers that these ranks are for a reading.
+        record: writes events.
         clock: seconds.
     """
 
     def __init__(
-        self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: EnergyBooks,
+        self,
+        readers: Iterable[int],
+        ask: Callable[[Iterable[int]], object],
+        record: Callable[[events.Event], object],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._ask, self._recorder, self._clock = ask, books, clock
+    ) -> None:
+        self._ask, self._record, self._clock = ask, record, clock
         self._readers = set(readers)
         self._pace = max(PACE_SECONDS, len(self._readers) / READINGS_A_SECOND)
         self._asked: frozenset[int] = frozenset()
@@ -442,42 +441,42 @@ class EnergyShares:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Ranks that were asked and have not answered."""
+        """Ranks that have not answered yet."""
         return self._asked
 
     def began(self, job: str, devices: Sequence[int]) -> None:
-        """A group holds these devices from now on."""
+        """Count the time of these devices to a job from now on."""
         now = self._clock()
         self._holders.update(dict.fromkeys(devices, (job, now)))
 
     def ended(self, job: str, devices: Sequence[int]) -> None:
-        """It has left them."""
+        """Count the time of these devices to the job no more."""
         for device in devices:
             if self._holders.get(device, ("", 0.0))[0] == job:
                 self._settle(device, self._clock())
                 del self._holders[device]
 
     def ask_if_due(self) -> None:
-        """Ask the hosts that have answered the last time, if that was long enough ago."""
+        """Ask for readings if the last ones are long enough ago."""
         if self._clock() >= self._next:
             self.ask()
 
     def ask(self) -> None:
-        """Ask them now; one that has not answered yet is not asked again: its driver may be stuck."""
+        """Ask for readings now. A host that has not answered is not asked again: its driver may be stuck."""
         asked = self._readers - self._asked
         self._next = self._clock() + self._pace
         if asked:
             self._asked |= asked
             self._ask(sorted(asked))
 
-    def take(self, word: EnergyRead) -> None:
-        """A host has answered."""
+    def on_energy_read(self, word: EnergyRead) -> None:
+        """Share out what a host has read."""
         self._asked -= {word.rank}
         if word.gone:
             text = (
                 f"energy of {word.host} by {', '.join(word.gone)} cannot be read any more: figures miss it from now on"
             )
-            self._recorder.record(events.Warned(text=text))
+            self._record(events.Warned(text=text))
         if not word.sources:
             self._readers.discard(word.rank)
         self._sources.update(word.sources)
@@ -493,18 +492,16 @@ class EnergyShares:
             self.write()
 
     def write(self) -> None:
-        """Tell the journal what it does not know yet."""
+        """Record the joules that no event has told yet."""
         self._written = self._clock()
         if self._sources and (self._jobs or self._idle):
             jobs = {job: round(joules, 3) for job, joules in self._jobs.items()}
-            self._recorder.record(
-                events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources)))
-            )
+            self._record(events.Energy(jobs=jobs, idle=round(self._idle, 3), sources=tuple(sorted(self._sources))))
             self._jobs.clear()
             self._idle = 0.0
 
     def _settle(self, device: int, now: float) -> None:
-        """Count the time until now to the job that holds a device."""
+        """Count a device's time until now to the job that holds it."""
         if device in self._holders:
             job, since = self._holders[device]
             held = self._held[device]

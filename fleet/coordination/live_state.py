@@ -1,4 +1,9 @@
-"""The run's books: where each job stands, who holds which device, and the rounds so far."""
+"""The state of a run that is under way: where each job stands, who holds which device, and the rounds so far.
+
+`LiveState` is what the coordinator plans by. It changes by events alone, so that the journal, read again, gives the
+same state; `Recorder` writes each event and applies it. People look at a run through `fleet.journal.state.RunState`,
+which holds what is shown and needs neither rates nor policies.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, ParamSpec
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise
+from fleet.coordination.job_record import LEAST_LATENESS, JobRecord, Promise, Standing
 from fleet.coordination.job_table import JobTable, PolicyJobs, StopTime, fed_by
 from fleet.journal import events
 from fleet.journal.events import Best
@@ -26,30 +30,39 @@ from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
 class LiveState(events.Observer):
-    """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
+    """What the coordinator knows of a run. Times are seconds of the run.
+
+    Methods `on_...` apply an event of the journal. Other methods that change the state are called through
+    `Recorder.note`, with what the journal need not keep.
 
     Args:
         cluster: its nodes and devices.
         jobs: all of them.
         seed: root of the policy's random draws.
-        restart: seconds that a job loses when it gets devices, as long as nothing longer was measured.
-        margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
-            thought is asked about.
+        restart: seconds that a job loses when it gets devices, until something longer is measured.
+        margin: seconds that promised deadlines leave for delays; the policy is asked about a promised job that will end
+            so much later than was expected.
         lending: how many trainers may prepare samples.
 
     Attributes:
+        running: job -> its devices.
+        shares: running job -> virtual workers by device, where these are unbalanced.
+        kept: job -> all devices that it will have, while it is timed on one of them first.
+        refined: jobs of this round whose rates training has refined.
+        promises: the policy's own notes, by job.
+        lost_devices: devices whose ranks are gone.
+        longest_forming: seconds that the slowest group took to form.
         sessions: how many began.
         is_over: whether the last one ended in good order.
         overhead: seconds that were spent on something else than training, by what it was.
         samples, energy: all sessions used so much.
         data_path: what preprocessors can make; None: nobody knows.
-        lent: trainers that prepare samples.
+        helpers: trainers that prepare samples.
         bests: job -> its best checkpoint that is kept; None: none is.
     """
 
@@ -67,22 +80,22 @@ class LiveState(events.Observer):
         self.cluster = cluster
         self.jobs = JobTable(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
-        self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
-        self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
-        self.refined: set[str] = set()  # jobs of this round whose rates training has told
+        self.shares: dict[str, tuple[int, ...]] = {}
+        self.kept: dict[str, tuple[int, ...]] = {}
+        self.refined: set[str] = set()
         self.rounds: list[Round] = []
         self._formed = FormedRounds()
-        self.promises: dict[str, Any] = {}  # the policy's, by job
-        self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
+        self.promises: dict[str, Any] = {}
+        self.lost_devices: frozenset[int] = frozenset()
         self._free = FreeDevices(cluster)
-        self.longest_forming = restart  # seconds
+        self.longest_forming = restart
         self._seed, self.margin = seed, margin
         self._seen = PolicyJobs(self.jobs, self._stop_time)
         self._to_come: list[tuple[float, int, str]] = []  # arrival, place, name; ascending
         for name in self.jobs:
             self._awaits(name)
 
-    # what the books tell
+    # what it says
 
     @property
     def unfinished(self) -> list[JobRecord]:
@@ -90,7 +103,7 @@ class LiveState(events.Observer):
 
     @property
     def stranded(self) -> dict[str, str]:
-        """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
+        """Unfinished jobs that wait for a kind of device all of which are lost -> that kind."""
         if not (self.lost_devices and self.cluster.kinds):
             return {}
         left = self.cluster.counts()
@@ -101,7 +114,7 @@ class LiveState(events.Observer):
 
     @property
     def status(self) -> str:
-        """What run.json says of the run as a whole, were it to end now."""
+        """Status of the whole run, if it ended now: stopped, failed or done."""
         if not self.jobs.are_over:
             return "stopped"
         failed = (job for job in self.jobs.values() if job.status == "failed" and job.until is None)  # a trial may
@@ -109,11 +122,11 @@ class LiveState(events.Observer):
 
     @property
     def next_arrival(self) -> float:
-        """When the next job comes; infinite if none does."""
+        """Second at which the next job arrives; infinite if none does."""
         return next((arrival for arrival, _, name in self._to_come if self.jobs[name].waits), math.inf)
 
     def come(self, now: float) -> list[str]:
-        """Jobs whose time has come, and of which nobody has said that they arrived."""
+        """Return the jobs whose arrival is due and has not been noted."""
         if not self._to_come or self._to_come[0][0] > now:
             return []
         due = takewhile(lambda each: each[0] <= now, self._to_come)
@@ -121,11 +134,11 @@ class LiveState(events.Observer):
 
     @property
     def round(self) -> Round | None:
-        """The one that has not ended; None: there is none."""
+        """The round that has not ended; None: there is none."""
         return self.rounds[-1] if self.rounds and self.rounds[-1].end is None else None
 
     def for_policy(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
-        """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
+        """Return the state for a policy: without jobs that wait for rates, or for devices that are gone."""
         hidden = self.stranded.keys() - self.running.keys()
         seen = self._seen.at(now, self.longest_forming, self.data_path, self.helpers.most_times, hidden)
         return State(
@@ -136,52 +149,52 @@ class LiveState(events.Observer):
 
     @property
     def held(self) -> dict[str, tuple[int, ...]]:
-        """Job -> the devices that it has, or that are kept for it."""
+        """Job -> the devices that it has, with those that are kept for it."""
         return {**self.running, **self.kept}
 
     def feeds(self, job: str) -> float:
-        """Samples/s that the data path can feed a job; infinite: nobody knows."""
+        """Return the samples/s that the data path can feed a job; infinite: nobody knows."""
         return fed_by(self.data_path, self.jobs[job]) * self.helpers.times
 
     def _share(self, job: str) -> float:
-        """The part of the machine that it holds."""
+        """Return the part of the machine that a job holds."""
         return len(self.running.get(job, ())) / self.cluster.size
 
     def pace(self, job: str, devices: tuple[int, ...]) -> float:
-        """Samples/s of a job on these devices; 0: on none, or nobody knows."""
+        """Return the samples/s of a job on these devices; 0: there are none, or nobody knows."""
         return self.jobs[job].pace(self.kinds_of(devices), self.layout(job, devices))
 
     def layout(self, job: str, devices: tuple[int, ...]) -> Layout:
-        """How a job's trainers share accelerators there; () where nobody has measured what that makes."""
+        """Return how a job's trainers share accelerators there; () where nobody has measured the effect."""
         return layout_of(devices, self.cluster) if self.jobs[job].knows_executors else ()
 
     def kinds_of(self, devices: Iterable[int]) -> Kinds:
-        """The kind of each of these devices; empty where all are alike, or of one that an earlier session alone had."""
+        """Return the kind of each device; "" where all are alike, or for a device that this session does not have."""
         return tuple(self.cluster.kind_of(device) if device < self.cluster.size else "" for device in devices)
 
     def home(self, job: str, curves: Mapping[str, RateCurve]) -> str:
-        """The kind of device whose curve stands for all: the one that the job stays on, or on which it is fastest."""
+        """Return the kind of device whose curve stands for all: where the job stays, or is fastest."""
         record = self.jobs[job]
         return record.state.kind if record.state.kind in curves else strongest(curves, self.cluster, record.limit)
 
     def completed(self, curves: Mapping[str, RateCurve]) -> Mapping[str, RateCurve]:
-        """A job's rate curves, and on kinds of device where nobody measured it those that other jobs let expect."""
+        """Return a job's rate curves, completed by what other jobs let expect on kinds where it was not measured."""
         kinds = self.cluster.counts()
         return completed(curves, kinds, () if curves.keys() >= kinds.keys() else self.jobs.recent_kinds())
 
     def is_dealt_badly(self, job: str) -> bool:
-        """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
+        """Return whether a running job would be done enough sooner if its virtual workers were dealt anew."""
         by_kind, shares = self.jobs[job].by_kind, self.shares.get(job, ())
         speeds = [] if by_kind is None else [by_kind.speeds[kind] for kind in self.kinds_of(self.running.get(job, ()))]
         return bool(speeds and shares) and is_worth_dealing_anew(shares, speeds)
 
     @property
     def late(self) -> set[str]:
-        """Unfinished jobs that are known to be late for the deadline that they were promised."""
+        """Unfinished jobs that are known to miss the deadline that they were promised."""
         return {*self.jobs.late}
 
     def seconds_to_stop(self) -> float:
-        """From a wish to stop until all running jobs are saved."""
+        """Return the seconds from a request to stop until all running jobs are saved."""
         steps = {job: self.jobs[job].step_seconds(self.kinds_of(devices)) for job, devices in self.running.items()}
         return self._stop_time.of(steps)
 
@@ -352,10 +365,10 @@ class LiveState(events.Observer):
         job = self.jobs[event.job]
         self.added(job.withdrawn(event.epoch, event.metrics, event.checkpoint, event.t))
 
-    # what happens to the run
+    # what changes it
 
     def reopened(self) -> None:
-        """The session before is over, however it ended: nobody holds a device, and each job begins anew."""
+        """Begin a session: nobody holds a device, and each job begins anew."""
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
         self.jobs = JobTable(job.reopened(self.is_over) for job in self.jobs.values())
@@ -365,12 +378,12 @@ class LiveState(events.Observer):
         self.helpers.reopened()
 
     def added(self, job: JobRecord) -> None:
-        """The run has one job more, or trains one further."""
+        """Add a job, or replace its record."""
         self.jobs[job.name] = job
         self._awaits(job.name)
 
     def arrived(self, jobs: Collection[str]) -> None:
-        """These jobs have come."""
+        """Note that these jobs have arrived."""
         last = max((self.jobs[job].state.arrival for job in jobs if job in self.jobs), default=-math.inf)
         count = bisect_right(self._to_come, last, key=itemgetter(0))
         self._to_come[:count] = [each for each in self._to_come[:count] if each[2] not in jobs]
@@ -379,33 +392,31 @@ class LiveState(events.Observer):
         insort(self._to_come, (self.jobs[job].state.arrival, self.jobs.place(job), job))
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float, others_go_on: bool = False) -> None:
-        """A new allocation begins a new round; see `Round`."""
+        """Begin a round with an allocation; see `Round`."""
         self.round_ended(now)
         self.refined = set()
         self._formed.planned({**self.held, **allocation} if others_go_on else allocation)
         self.rounds.append(Round(len(self.rounds), allocation, others_go_on, now))
 
     def round_ended(self, now: float) -> None:
-        """The round ends, if there is one."""
+        """End the round, if there is one."""
         if self.round is not None:
             self.round.end = now
 
     def promised(self, promises: Mapping[str, Any]) -> None:
-        """The policy wants to see these again, by job."""
+        """Keep these notes of the policy, by job."""
         self.promises.update(promises)
 
     def charged(self, kind: str, seconds: float) -> None:
-        """The run spent so many seconds on something else than training."""
+        """Count seconds that were spent on something else than training."""
         self.overhead[kind] += seconds
 
     def preprocessors_measured(self, path: DataPath | None) -> None:
-        """It is known how fast preprocessors are; None: nothing was measured."""
+        """Note how fast preprocessors are; None: nothing was measured."""
         self.data_path = path or self.data_path
 
-    # what happens to a job before it trains
-
     def rated(self, job: str, curves: Mapping[str, RateCurve], guessed: bool = False) -> None:
-        """A job's rates are known, or guessed: policies see it; kind -> curve, "" where all devices are alike."""
+        """Note a job's rates, by kind of device, "" where all are alike: policies see the job from now on."""
         record = self.jobs[job]
         home, samples = self.home(job, curves), (record.batch or record.limit) / record.limit
         covered = home and curves.keys() >= self.cluster.counts().keys()  # else they are of an earlier session
@@ -414,39 +425,39 @@ class LiveState(events.Observer):
         self.jobs[job] = replace(record, guessed=guessed)
 
     def rehearses(self, job: str, curves: Mapping[str, RateCurve]) -> None:
-        """A job's rehearsal goes by these curves, as by `rated`, whatever the run knows of them."""
+        """Let a job's rehearsal go by these curves, whatever the run knows of its rates."""
         here, self.jobs[job] = self.jobs[job], replace(self.jobs[job], rehearsed=None)
         self.rated(job, curves)
         self.jobs[job] = replace(here, rehearsed=self.jobs[job])
 
     def rating(self, begins: bool) -> None:
-        """Jobs are about to be rated, with the batches of their spec; or they are, and have those of now."""
+        """Give jobs the batches of their spec before they are rated, and those of now afterwards."""
         for job in self.unfinished:
             self.jobs[job.name] = job.with_own_batch() if begins else job.with_its_batch()
 
     def rated_with(self, job: str, batch: int, rate: float) -> None:
-        """A job trains so many samples/s on one device in steps of `batch` samples, other than its own."""
+        """Note the samples/s of a job on one device in steps of another `batch` than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
 
     def range_cut(self, job: str, least: int, most: int) -> None:
-        """A job's batch can be chosen between these alone."""
+        """Limit the batches that can be chosen for a job."""
         batches = self.jobs[job].batches
         if batches is not None:
             self.jobs[job] = self.jobs[job].with_batches(batches.within(least, most))
 
     def fits(self, job: str, samples: int) -> None:
-        """No device holds a batch of a virtual worker of more samples."""
+        """Note the largest batch of a virtual worker that fits on a device."""
         self._change(job, fits=samples)
 
     def batch_changed(self, job: str, batch: int, epoch: int, parts: int = 1) -> None:
-        """A job that is about to begin that epoch has another batch from then on, cut into parts."""
+        """Give a job another batch from an epoch on, cut into parts."""
         record = self.jobs[job]
         if record.schedule is not None:
             change = BatchChange(epoch, batch // record.limit, parts)
             self.jobs[job] = record.following(record.schedule.changed(change))
 
     def stands_at(self, job: str, found: Standing, now: float = 0.0) -> None:
-        """A job goes on from where its checkpoints say, whatever the journal had time to say."""
+        """Put a job where its checkpoints say, whatever the journal had time to say."""
         record = self.jobs[job].at(found.epoch, found.step, now)
         if record.schedule is not None:
             schedule = record.schedule.standing(found.batches, found.epoch, found.step)
@@ -458,22 +469,20 @@ class LiveState(events.Observer):
             self._change(job, metrics=dict(found.metrics), checkpoint=found.path)
 
     def noticed(self, late: Mapping[str, float]) -> dict[str, float]:
-        """Of jobs that can be done then at the earliest, those that are late by as much as is shown of a time."""
+        """Return those of jobs that can end then at the earliest that are late by as much as a time shows."""
         return {job: end for job, end in late.items() if end - self.jobs[job].state.deadline >= LEAST_LATENESS}
-
-    # what happens to a job while it trains
 
     def started(
         self, job: str, devices: tuple[int, ...], now: float, lane: int = 0, shares: tuple[int, ...] = (),
         kind: str = "", kept: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        """A job trains on these devices from now on, each with its share of the virtual workers, and reads that lane.
+        """Start a job on devices, each with its share of the virtual workers.
 
-        One whose bits hold for one kind of device stays with the kind on which it begins.
+        A job whose bits hold for one kind of device stays on the kind on which it begins.
 
         Args:
-            kind: the devices are of it; empty: they are of several, or all are alike.
-            kept: all that it will have once it is known how fast it trains on these; empty: these are all.
+            kind: of the devices; "": they are of several, or all are alike.
+            kept: all devices that it will have once it is timed on these; (): these are all.
         """
         record = self.jobs[job] = self.jobs[job].staying_on(kind)
         self.running[job] = devices
@@ -487,7 +496,7 @@ class LiveState(events.Observer):
         self._change(job, status="running", state=state.changed(lane=lane), started=True)
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
-        """A running job has come to a step of its epoch."""
+        """Note the step of its epoch that a running job has reached."""
         if epoch == self.jobs[job].epoch and job in self.running:
             self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
@@ -495,7 +504,7 @@ class LiveState(events.Observer):
         self, job: str, epoch: int, metrics: Mapping[str, float], rate: float, now: float,
         computed: Mapping[int, float] | None = None,
     ) -> None:  # fmt: skip
-        """A job has finished an epoch, whose steps made so many samples/s; computed: device -> seconds of computing."""
+        """Note an epoch that a job has finished at `rate` samples/s; computed: device -> seconds of computing."""
         record = self.jobs[job].at(epoch, 0, now)
         if "loss" in metrics:
             record = replace(record, state=transitions.evaluated(record.state, metrics["loss"]))
@@ -508,46 +517,44 @@ class LiveState(events.Observer):
         self.jobs[job] = replace(record, metrics=dict(metrics))
 
     def slowed(self, job: str, rate: float) -> None:
-        """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
+        """Note that a running job trains more slowly than was expected, on other devices in proportion."""
         devices = self.running.get(job, ())
         self.jobs[job] = self.jobs[job].slowed(rate, self.kinds_of(devices), self.layout(job, devices))
 
     def saved(self, job: str, path: str, seconds: float) -> None:
-        """A job's checkpoint was written."""
+        """Note a job's checkpoint."""
         self._stop_time.saved(job, seconds)
         self._change(job, checkpoint=path, ranks_cost=0)
 
-    # how a job's training ends
-
     def stopped(self, job: str, epoch: int, step: int, now: float) -> None:
-        """A job left its devices, and waits to go on."""
+        """Let a job wait to go on: it has left its devices."""
         self._released(job, now)
         self.jobs[job] = replace(self.jobs[job].at(epoch, step, now), status="pending")
 
     def halted(self, job: str, halted: bool = True) -> None:
-        """A job was stopped by name and waits no more, or is taken up again."""
+        """Let a job that was stopped by name wait no more, or take it up again."""
         self._left(replace(self.jobs[job], status="stopped" if halted else "pending"))
 
     def goes_on_from(self, job: str, epoch: int, step: int, now: float) -> None:
-        """A job stands there; what it did beyond that since its last checkpoint is lost."""
+        """Put a job there; what it did beyond that since its last checkpoint is lost."""
         self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
     def _cost_ranks(self, job: str) -> None:
-        """A job lost ranks that trained it."""
+        """Count ranks that were lost while they trained a job."""
         self._change(job, ranks_cost=self.jobs[job].ranks_cost + 1)
 
     def done(
         self, job: str, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float,
         deadline: float | None = None,
     ) -> None:  # fmt: skip
-        """A job has trained all that it should; its deadline was then, if it had one."""
+        """End a job that has trained all that it should; `deadline`: second of its deadline, if it had one."""
         self._released(job, now)
         record = self.jobs[job].at(epoch, 0, now).ended(now, deadline)
         record = replace(record, state=transitions.done(record.state, now))
         self._left(replace(record, status="done", metrics=dict(metrics), checkpoint=checkpoint))
 
     def failed(self, job: str, epoch: int, error: str, now: float, deadly: bool = False) -> None:
-        """A job's code raised in the epoch after these, or ends processes, or its policy will never run it."""
+        """End a job whose code raised after so many epochs, or ends processes, or that its policy will never run."""
         self._released(job, now)
         record = self.jobs[job].at(epoch, 0, now).ended(None, None)
         self._left(replace(record, status="failed", error=error, deadly=deadly))
@@ -557,7 +564,7 @@ class LiveState(events.Observer):
         self.promises.pop(record.name, None)
 
     def _expect_scaling(self) -> None:
-        """Jobs that were timed on a single number of devices should scale as others do."""
+        """Let jobs that were timed on a single number of devices scale as others do."""
         expected = self.jobs.efficiency
         for job in self.jobs.scaling_unlike_others():
             kinds = self.kinds_of(self.running.get(job, ()))
@@ -573,7 +580,7 @@ class LiveState(events.Observer):
             self._change(job, status="pending", state=transitions.taken(self.jobs[job].state, devices, now))
 
     def _here(self, devices: Iterable[int]) -> list[int]:
-        """Those that this session has, too."""
+        """Return those that this session has, too."""
         return [device for device in devices if device < self.cluster.size]
 
     def _change(self, job: str, **fields: Any) -> None:
@@ -582,54 +589,54 @@ class LiveState(events.Observer):
 
 @dataclass
 class HelperPreprocessors:
-    """Mutable, but only by what happened: each method is named after an event.
+    """Which trainers prepare samples now, and for whom.
 
     Attributes:
         lending: how many trainers may prepare.
-        counted: how many the last plan counts with.
+        counted: how many the last plan counts on.
     """
 
     lending: Lending = NONE
     counted: int = 0
-    _of_job: dict[str, tuple[int, ...]] = field(default_factory=dict)  # who fill the lane that it has read last
+    _of_job: dict[str, tuple[int, ...]] = field(default_factory=dict)  # job -> devices whose trainers fill its lane
 
     def planned(self, counted: int | None) -> None:
-        """A plan counts with so many; None: with those of before."""
+        """Note how many a plan counts on; None: as many as before."""
         self.counted = self.counted if counted is None else counted
 
     def started(self, job: str, devices: Iterable[int]) -> None:
-        """The trainers of these devices fill the lane that the job reads from now on."""
+        """Note the devices whose trainers fill the lane that a job reads."""
         self._of_job.pop(job, None)
         if lent := tuple(devices):
             self._of_job[job] = lent
 
     def reopened(self) -> None:
-        """A session begins: nobody prepares."""
+        """Begin a session: nobody prepares."""
         self.counted, self._of_job = 0, {}
 
     @property
     def times(self) -> float:
-        """How many times what preprocessors make alone comes out with those that are counted."""
+        """What preprocessors make with those that are counted, in multiples of what they make alone."""
         return self.lending.times(self.counted)
 
     @property
     def most_times(self) -> float:
-        """The same with all that may."""
+        """The same with all that may help."""
         return self.lending.times(self.lending.most)
 
     def devices(self, running: Container[str]) -> frozenset[int]:
-        """Those whose trainers prepare samples for jobs that run."""
+        """Return the devices whose trainers prepare samples for running jobs."""
         return frozenset(device for job, lent in self._of_job.items() if job in running for device in lent)
 
     def readers(self, running: Mapping[str, object], devices: Collection[int]) -> list[str]:
-        """The jobs that run and read a lane which a trainer of these devices fills."""
+        """Return the running jobs that read a lane which a trainer of these devices fills."""
         if not self._of_job:
             return []
         return [job for job in running if not set(devices).isdisjoint(self._of_job.get(job, ()))]
 
 
 _MOST_ROUNDS = 32
-"""So many are looked at to find out what a policy wanted last."""
+"""How many rounds are searched for what a policy wanted last."""
 
 
 @dataclass
@@ -637,8 +644,8 @@ class Round:
     """The time between two allocations.
 
     Attributes:
-        allocation: of those that train in it; with `others_go_on`, of those that start alone.
-        others_go_on: whoever trains besides goes on where it is.
+        allocation: of the jobs that train in it; with `others_go_on`, of those that start.
+        others_go_on: all others go on where they are.
     """
 
     index: int
@@ -661,15 +668,14 @@ class FormedRounds:
     _last: deque[Mapping[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=_MOST_ROUNDS + 1))
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]]) -> None:
-        """A round begins, in which these train."""
+        """Begin a round in which these train."""
         self._last.append(allocation)
 
     def wanted(self, ahead: Container[str]) -> dict[str, tuple[int, ...]]:
-        """The allocation of the last round that began as the policy wanted it, not only to train something ahead of
-        need. Of very many rounds in a row that began so the first that is looked at stands for it.
+        """Return the allocation of the last round that did not begin only to train something ahead of need.
 
         Args:
-            ahead: jobs that train ahead; the allocation is told without them.
+            ahead: jobs that train ahead of need; they are left out.
         """
         first = max(0, len(self._last) - _MOST_ROUNDS)
         for number in range(len(self._last) - 1, first - 1, -1):
@@ -684,29 +690,25 @@ P = ParamSpec("P")
 
 
 class Recorder:
-    """Writes down what happens in a run, and changes its books accordingly, in one call.
-
-    The books change by the event alone: those of earlier sessions, read again, change them as they did then.
+    """Writes events to the journal and applies them to the state, in one call.
 
     Args:
-        state: the books.
-        journal: its clock is that of the books.
+        state: nobody else changes it.
+        journal: its clock is that of the state.
     """
 
     def __init__(self, state: LiveState, journal: Journal) -> None:
         self.state, self.journal = state, journal
 
     def record(self, event: events.Event) -> None:
-        """Write down an event of the journal, and change the books by it."""
+        """Write an event and apply it."""
         if isinstance(event, events.Done):
             deadline = self.state.jobs[event.job].state.deadline
             event = replace(event, deadline=deadline if deadline < math.inf else None)
         self.state.take(self.journal.write(event))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
-        """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
-
-        Who knows of no kinds finds the home kind's.
+        """Record the samples/s of a job on each kind of device: as measured, and as the home kind's curve has them.
 
         Args:
             curves: by kind; one under "" where all devices are alike.
@@ -717,42 +719,28 @@ class Recorder:
         kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
         self.record(events.Rates(job=name, source=source, measured=dict(curve.measured), fitted=fitted, kinds=kinds))
 
-    def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
-        """Write down what became of promised service levels."""
-        for window in windows:
-            self.record(
-                events.ServiceWindow(
-                    job=window.job,
-                    begin=window.begin,
-                    end=window.end,
-                    promised=window.promised,
-                    had=window.had,
-                    broken=window.broken,
-                )
-            )
-
     def note(self, change: Callable[P, None], *what: P.args, **more: P.kwargs) -> None:
-        """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
+        """Change the state by what the journal need not keep: the next session learns it from files or a clock.
 
         Args:
-            change: a method of the books.
+            change: a method of the state.
         """
         change(*what, **more)
 
     def announce(self, event: events.Event) -> None:
-        """Tell what passes too often to be kept to those who watch, and to nobody else."""
+        """Apply an event that is too frequent to be kept, and tell it to those who watch."""
         self.state.take(self.journal.announce(event))
 
 
 def recall(state: LiveState, told: Iterable[events.Event]) -> None:
-    """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
+    """Apply to a fresh state all that earlier sessions wrote; then nobody holds a device any more."""
     for event in told:
         state.take(event)
     state.reopened()
 
 
 def run_summary(state: LiveState, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
-    """The content of run.json, by the books.
+    """Return the content of run.json.
 
     Args:
         wall: seconds of the run.

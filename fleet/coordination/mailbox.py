@@ -1,4 +1,4 @@
-"""How messages go from rank to rank: as bytes over MPI, each role with an inbox of its own."""
+"""Messages from rank to rank: as bytes over MPI, with an inbox for each role."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bell(Protocol):
 
     @property
     def reaches_all(self) -> bool:
-        """Whether whoever may send a message rings."""
+        """Whether every rank that may send a message rings."""
         ...
 
     def ring(self, rank: int, inbox: int) -> None:
@@ -49,7 +49,7 @@ class Bell(Protocol):
 
 @dataclass
 class Mailbox:
-    """One role's inbox, and the way to the others'. Waits sleep; they never spin.
+    """Inbox of one role, which also sends to others. Waits sleep; they never spin.
 
     Attributes:
         comm: all ranks.
@@ -91,7 +91,7 @@ class Mailbox:
             self.bell.ring(rank, inbox)
 
     def poll(self) -> Message | None:
-        """The next message, or None if there is none now.
+        """Return the next message; None: there is none now.
 
         Raises:
             RanksLost: rank 0 is lost, or the run is being ended. Another lost rank is passed over here.
@@ -112,15 +112,15 @@ class Mailbox:
         return MESSAGES.decode(data.tobytes())
 
     def look(self) -> Message | None:
-        """As `poll`, for one who looks rarely: MPI's first probe may only take in what has come since its last call, as
-        Open MPI's does, and find none of it.
+        """Poll after a long pause: MPI's first probe may only take in what has come since its last call, as Open MPI's
+        does, and find none of it.
         """
         message = self.poll()
         return self.poll() if message is None else message
 
     @property
     def pause(self) -> float:
-        """Seconds to let pass now between two looks for a message, unless somebody rings."""
+        """Seconds between two looks for a message now, unless somebody rings."""
         if self.bell is not None and self.bell.reaches_all and not self._is_sending:
             return _WHERE_RUNG
         return max(_USUAL, min(_LATE * (time.monotonic() - self._heard), _LONGEST))
@@ -136,14 +136,14 @@ class Mailbox:
         return _SHORTEST if self.bell is None or not self.bell.reaches_all else self.pause
 
     def rest(self, seconds: float) -> bool:
-        """Sleep so many seconds, or until somebody rings; whether somebody did."""
+        """Sleep so many seconds, or until somebody rings; return whether somebody did."""
         if self.bell is not None:
             return self.bell.wait(self.inbox, seconds)
         time.sleep(seconds)
         return False
 
     def receive(self, timeout: float, until: Callable[[], bool] | None = None) -> Message | None:
-        """The next message; None after `timeout` seconds, or as soon as `until()` holds, asked at each look."""
+        """Return the next message; None after `timeout` seconds, or as soon as `until()` holds at a look."""
         deadline, pause, rung = time.monotonic() + timeout, self._first_pause, False
         longest = _WHERE_RUNG if until is None else _LONGEST
         while True:
@@ -162,7 +162,7 @@ class Mailbox:
 
 
 def _is_over(request: MPI.Request) -> bool:
-    """Whether a message has gone, or nobody is left to take it."""
+    """Return whether a message has gone, or nobody is left to receive it."""
     from mpi4py import MPI
 
     try:

@@ -1,4 +1,9 @@
-"""The lanes of the rings that are open, and who reads them."""
+"""The lanes of the rings that are open, who reads them, and which samples of their streams are still awaited.
+
+`OpenLanes` opens and closes lanes; `LaneGrouping` says which jobs read one lane together, by `divided`, the rule that
+the simulator uses too; `KeptEpochs` tells preprocessors which epochs networks have yet to read, so that they keep no
+others; `SampleCounter` counts what was read and made.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +15,42 @@ from typing import Protocol
 
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.protocol import CloseLane, OpenLane, SamplesMade, Start, StreamAwaited
+from fleet.coordination.reading_together import divided, reader_of
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.state import SampleCounts
-from fleet.scheduling.model.job_state import JobState
 from preprocess.samples.stream import LaneSpec, StreamKey
-from preprocess.sharing.joining import PreparingCosts, Reader, lanes
+from preprocess.sharing.joining import Reader
 
 
 @dataclass(frozen=True)
 class StreamPlace:
-    """Where a job's next samples lie: jobs with an equal `key` can read one lane, from the smallest `place` on."""
+    """Where a job's next samples lie.
+
+    Jobs with an equal `key` can read one lane, from the smallest `place` in the epoch's order on.
+    """
 
     key: StreamKey
-    place: int  # in the epoch's order
+    place: int
 
 
 class LaneMaker(Protocol):
     """Knows the jobs' data."""
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
-        """Where the job's samples at (epoch, step) lie."""
+        """Return where the job's samples at (epoch, step) lie."""
 
     def lane(
         self, number: int, first: StreamPlace, jobs: Mapping[str, int | None], readers: tuple[int, ...]
     ) -> LaneSpec:
-        """The lane of that number which begins at `first`, read by these ranks, for these jobs; each with the epochs
-        after which it pauses, None: it reads until it is done.
+        """Return the opening of a lane that begins at `first` and is read by these ranks.
+
+        Args:
+            jobs: those that read it -> epochs after which each pauses; None: it reads until it is done.
         """
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
-        """How many samples the job reads from one (epoch, step) to another: the training samples of its steps, and the
-        held-out ones of each epoch that it finishes.
+        """Return how many samples the job reads from one (epoch, step) to another: the training samples of its steps,
+        and the validation samples of each epoch that it finishes.
         """
 
 
@@ -48,27 +58,30 @@ class OpenLanes:
     """Opens lanes on every node, and closes those that nobody reads any more.
 
     Args:
-        crew: is told of them.
-        maker: makes them.
-        count: how many the rings have.
-        mates: says who of those at unlike places of a stream reads together; None: all do.
-        kept: has preprocessors drop what nobody reads any more; None: they find that out as lanes open.
+        channel: sends the orders.
+        maker: knows the jobs' data.
+        count: how many lanes the rings have.
+        grouping: says which jobs at unlike places of a stream read together; None: all do.
+        kept: lets preprocessors drop what nobody reads any more; None: they find that out as lanes open.
+        makers: how many preprocessors can fill one lane; 0: all.
 
     Attributes:
-        samples: what was made for them and read there.
+        samples: counts what was made for lanes and read there.
     """
 
     def __init__(
         self,
-        crew: WorkerChannel,
+        channel: WorkerChannel,
         maker: LaneMaker,
         count: int,
-        mates: Mates | None = None,
+        grouping: LaneGrouping | None = None,
         kept: KeptEpochs | None = None,
+        makers: int = 0,
     ) -> None:
-        self._crew, self._maker, self._mates, self._kept = crew, maker, mates, kept
+        self._channel, self._maker, self._grouping, self._kept = channel, maker, grouping, kept
+        self._makers = makers
         self._free = deque(range(count))
-        self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
+        self._jobs: dict[int, set[str]] = {}  # lane -> the jobs that read it
         self._data: dict[int, str] = {}  # lane -> its data set
         self.samples = SampleCounter()
 
@@ -78,9 +91,10 @@ class OpenLanes:
         return len(self._free) - 1
 
     def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
-        """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one.
+        """Open lanes for the jobs of an allocation, and return each job with its lane, in the order of the lanes.
 
-        Jobs at one place of a stream do, and those at others if the mates say so, or where the rings have no lane more.
+        Jobs at one place of a stream share a lane; jobs at other places do if the grouping says so, or where the rings
+        have no lane left.
         """
         together: dict[object, list[tuple[Start, StreamPlace]]] = {}
         for start in batch:
@@ -93,59 +107,57 @@ class OpenLanes:
         return opened
 
     def _divided(self, classes: Sequence[list[tuple[Start, StreamPlace]]]) -> Iterator[list[tuple[Start, StreamPlace]]]:
-        """Those of each lane, of the jobs that may read together; each class has a lane at least."""
+        """Yield the jobs of each lane, of classes that may read together; each class has a lane at least."""
         spare = len(self._free) - len(classes)
         for readers in classes:
             starts, places = [start for start, _ in readers], [place.place for _, place in readers]
             found = [list(range(len(readers)))]
-            if self._mates is not None and len(readers) > 1:
-                found = self._mates.divided(starts, places, spare + 1)
+            if self._grouping is not None and len(readers) > 1:
+                found = self._grouping.divided(starts, places, spare + 1)
             spare -= len(found) - 1
             yield from ([readers[index] for index in members] for members in found)
 
     def _open(self, starts: list[Start], places: list[StreamPlace]) -> LaneSpec:
         """Open a lane that begins where the rearmost of its jobs stands."""
         number = self._free.popleft()
-        readers = tuple(rank for start in starts for rank in self._crew.ranks_of(start.devices))
+        readers = tuple(rank for start in starts for rank in self._channel.ranks_of(start.devices))
         first = replace(places[0], place=min(place.place for place in places))
         jobs = self._jobs[number] = {start.job for start in starts}
         lane = self._maker.lane(number, first, {start.job: start.until for start in starts}, readers)
-        # Where each preprocessor has samples of its own all of them work: nobody else keeps these.
-        wanted = 0 if lane.divided else max(start.makers for start in starts) or self._crew.share(len(readers))
-        lent = {} if lane.divided else {device: None for start in starts for device in start.prepared_by}
-        lane = replace(lane, makers=self._crew.makers(wanted, lent))
+        # Where each preprocessor owns a part of the samples all of them work: nobody else keeps these.
+        wanted = 0 if lane.divided else max(start.makers for start in starts) or self._channel.share(len(readers))
+        lent = [] if lane.divided else list(dict.fromkeys(device for start in starts for device in start.prepared_by))
+        if self._makers and not lane.divided:
+            lent = lent[: self._makers - 1]
+            wanted = min(wanted or self._makers, self._makers - len(lent))
+        lane = replace(lane, makers=self._channel.makers(wanted, lent))
         self._data[number] = lane.stream.data
-        told = self._crew.tell_of_lane(OpenLane(lane))
+        told = self._channel.send_for_lane(OpenLane(lane))
         if self._kept is not None:
             self._kept.opened(lane, jobs, told)
         return lane
 
     def look(self) -> None:
-        """Have preprocessors drop what nobody reads any more, by what the books say now."""
+        """Let preprocessors drop what nobody reads any more."""
         if self._kept is not None:
             self._kept.look()
 
     def leave(self, number: int, job: str, begin: tuple[int, int], end: tuple[int, int]) -> None:
-        """A job reads there no more; it has read from one (epoch, step) to another."""
+        """Take a job off a lane, and close the lane after its last job; the job has read from one (epoch, step) to
+        another.
+        """
         self.samples.read(self._data[number], self._maker.samples_between(job, begin, end))
         self._jobs[number].discard(job)
         if not self._jobs[number]:
             del self._jobs[number]
-            self.samples.closed(self._crew.tell_of_lane(CloseLane(number)))
+            self.samples.closed(self._channel.send_for_lane(CloseLane(number)))
             if self._kept is not None:
                 self._kept.closed(number)
             self._free.append(number)  # a later opening has a later generation, and waits on each node for this end
 
 
-class Mates(Protocol):
-    """Says who of a class reads together."""
-
-    def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
-        """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
-
-
-class LaneMates:
-    """Divides the starts of a run by what its books know.
+class LaneGrouping:
+    """Divides jobs that start together in one stream among lanes.
 
     Args:
         state: knows paces, how long jobs train, and how fast preprocessors are.
@@ -155,7 +167,7 @@ class LaneMates:
         self._state = state
 
     def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
-        """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
+        """Return the indices of the jobs of each lane, of jobs each at its place, for so many lanes at most."""
         data, path = self._state.jobs[starts[0].job].state.data, self._state.data_path
         made = math.inf if path is None else path.feeds(data) * self._state.helpers.times
         return divided(list(map(self._reader, starts, places)), made, most)
@@ -166,107 +178,72 @@ class LaneMates:
         return reader_of(job.state, place, len(start.devices), pace)
 
 
-def reader_of(job: JobState, place: float, devices: int, rate: float) -> Reader | None:
-    """A job as a reader of its stream; None where its pace or the end of its epoch is not known.
-
-    Args:
-        job: who knows no last epoch counts until the end of this one.
-        place: its next sample stands there in the stream.
-        devices: how many it has from now on.
-        rate: samples/s that it trains there.
-    """
-    if job.remaining < math.inf:
-        end = place + job.remaining * job.passing
-    else:
-        end = max(place, job.epoch * job.passing)
-    return Reader(place, end, devices, rate * job.passing) if rate and (job.epoch or job.remaining < math.inf) else None
-
-
-def divided(readers: Sequence[Reader | None], made: float, most: int | None = None) -> list[list[int]]:
-    """Divide jobs that may read one lane; all read one where something is not known.
-
-    Args:
-        readers: each at its place, on the devices that it will have.
-        made: samples/s of the stream that all preprocessors make; infinite: nobody knows.
-        most: lanes that there are; None: enough.
-
-    Returns:
-        The indices of those of each lane, in their order.
-    """
-    known = [reader for reader in readers if reader is not None]
-    if len(known) < len(readers) or made == math.inf:
-        return [list(range(len(readers)))]
-    costs = PreparingCosts(1 / made, 1 / made, 1.0)  # what is kept is counted in what all make
-    found = lanes(known, costs, max(1, len(known) if most is None else most))
-    return sorted(sorted(members) for members in found)
-
-
 _NOTHING = None, frozenset[int]()
 
 
 class KeptEpochs:
-    """Knows what preprocessors were told of each stream whose samples they may keep.
+    """Tells preprocessors which epochs networks have yet to read, so that they keep no others.
 
     Args:
-        crew: is told.
-        awaited: knows which epochs come again.
+        channel: sends it.
+        awaited: knows which epochs are read again.
     """
 
-    def __init__(self, crew: WorkerChannel, awaited: AwaitedEpochs) -> None:
-        self._crew, self._awaited = crew, awaited
-        self._streams: dict[str, _Stream] = {}  # those of which anything may be kept
+    def __init__(self, channel: WorkerChannel, awaited: AwaitedEpochs) -> None:
+        self._channel, self._awaited = channel, awaited
+        self._streams: dict[str, _Stream] = {}  # streams of which anything may be kept
         self._changed: set[str] = set()
-        self._lanes: dict[int, str] = {}  # open ones -> the stream that each carries
+        self._lanes: dict[int, str] = {}  # open lane -> its stream
 
     def opened(self, lane: LaneSpec, jobs: Collection[str], makers: Collection[int]) -> None:
-        """A lane is opened for these jobs, and these ranks that fill it are told what others await."""
+        """Note a lane for these jobs; its opening has told these ranks, which fill it, what others await."""
         name = self._lanes[lane.lane] = name_of(lane.stream)
         if name in self._streams:
             self._changed.add(name)
         stream = self._streams.setdefault(name, _Stream(lane.stream))
         stream.makers.update(makers)
         stream.readers[lane.lane] = jobs
-        stream.told = lane.awaited_from, frozenset([lane.lane])
+        stream.sent = lane.awaited_from, frozenset([lane.lane])
 
     def closed(self, number: int) -> None:
-        """All readers have left a lane."""
+        """Note that all readers have left a lane."""
         name = self._lanes.pop(number)
         del self._streams[name].readers[number]
         self._changed.add(name)
 
     def look(self) -> None:
-        """Tell what is new since the last look: a lane was opened or closed, or a job reads no more."""
+        """Send what has changed since the last look: a lane was opened or closed, or a job reads no more."""
         changed, self._changed = self._changed | self._awaited.take_gone(), set()
         for name in sorted(changed & self._streams.keys()):
             stream = self._streams[name]
             waiting, reading = self._awaited.of(name, stream.readers)
             now = waiting, frozenset(reading)
-            if now != stream.told:
+            if now != stream.sent:
                 word = StreamAwaited(stream.key.data, stream.key.seed, waiting, reading)
-                self._crew.tell_preprocessors(stream.makers, word)
-                stream.told = now
+                self._channel.send_to_preprocessors(stream.makers, word)
+                stream.sent = now
             if now == _NOTHING and not stream.readers:
                 del self._streams[name]
 
 
 @dataclass
 class _Stream:
-    """A stream whose samples preprocessors may keep.
+    """A stream whose samples may be kept.
 
     Attributes:
-        makers: ranks that have filled lanes of it: nobody else keeps any of its samples.
+        makers: ranks that have filled lanes of it: no others keep any of its samples.
         readers: open lane -> the jobs that read it.
-        told: the first epoch that is awaited outside of lanes, and the lanes that read on.
+        sent: the first epoch that is awaited outside of lanes, and the lanes that read on.
     """
 
     key: StreamKey
     makers: set[int] = field(default_factory=set)
     readers: dict[int, Collection[str]] = field(default_factory=dict)
-    told: tuple[int | None, frozenset[int]] = _NOTHING
+    sent: tuple[int | None, frozenset[int]] = _NOTHING
 
 
 class AwaitedEpochs:
-    """Tells from the run's books which epochs come again.
+    """Knows which epochs of a stream are read again, by networks that do not read them now.
 
     Args:
         state: knows where each job stands.
@@ -277,21 +254,21 @@ class AwaitedEpochs:
         self._state, self._searches = state, searches
 
     def take_gone(self) -> set[str]:
-        """The streams of which a job will read no more, for now or for good, since the last call."""
+        """Return the streams of which a job reads no more, for now or for good, since the last call."""
         return self._state.jobs.take_gone()
 
     def first(self, key: StreamKey, jobs: Collection[str]) -> int | None:
-        """The first epoch of a stream that others than these jobs have yet to read; None: no other job has."""
+        """Return the first epoch of a stream that others than these jobs have yet to read; None: there is none."""
         stream, book = name_of(key), self._state.jobs
         if self._searches and book.sharing[stream] > sum(book[job].stream == stream for job in jobs):
             return 0
         return book.first_awaited(stream, jobs)
 
     def of(self, stream: str, lanes: Mapping[int, Collection[str]]) -> tuple[int | None, dict[int, int]]:
-        """What is still to be read of a stream, where no trials come: by jobs without a lane, and by lane.
+        """Return the first epochs that are still to be read of a stream: by jobs without a lane, and by lane.
 
         Args:
-            lanes: its open ones, each with the jobs that read it.
+            lanes: open lanes of the stream, each with the jobs that read it.
         """
         book = self._state.jobs
         reading = {lane: [book[job].epoch for job in jobs if book[job].waits] for lane, jobs in lanes.items()}
@@ -300,28 +277,28 @@ class AwaitedEpochs:
 
 
 def name_of(key: StreamKey) -> str:
-    """How the books call a stream, whatever its epoch."""
+    """Return the name of a stream in job records, whatever its epoch."""
     return f"{key.data}/{key.seed}"
 
 
 class SampleCounter:
-    """Knows each preprocessor's latest word, and who still owes one."""
+    """Counts the samples of a session: those that networks read, and those that preprocessors say they made."""
 
     def __init__(self) -> None:
         self._read = Counter[str]()
-        self._latest: dict[int, SamplesMade] = {}  # by rank
-        self._owed = Counter[int]()  # words, by rank
+        self._latest: dict[int, SamplesMade] = {}  # rank -> its latest answer
+        self._owed = Counter[int]()  # rank -> answers that it owes
 
     def read(self, data: str, samples: int) -> None:
-        """A network has read so many samples of a data set."""
+        """Count samples of a data set that a network has read."""
         self._read[data] += samples
 
     def closed(self, ranks: Iterable[int]) -> None:
-        """These preprocessors were told to close a lane: each answers once."""
+        """Await one answer of each of these preprocessors, which were told to close a lane."""
         self._owed.update(ranks)
 
-    def told(self, word: SamplesMade) -> None:
-        """A preprocessor has answered."""
+    def on_samples_made(self, word: SamplesMade) -> None:
+        """Take a preprocessor's answer."""
         self._latest[word.rank] = word
         self._owed[word.rank] -= 1
 
@@ -332,7 +309,7 @@ class SampleCounter:
 
     @property
     def counts(self) -> SampleCounts:
-        """All that is known by now."""
+        """All that is known so far."""
         total = SampleCounts().plus(self._read, {}, {})
         for word in self._latest.values():
             total = total.plus({}, word.laid, word.made)

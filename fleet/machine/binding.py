@@ -1,4 +1,4 @@
-"""What a rank finds out about where it was put: its GPUs, its cores, and what the launcher says of the whole job."""
+"""Where the ranks were put: what each finds out about its GPUs and cores, and mistakes in that, with their mends."""
 
 from __future__ import annotations
 

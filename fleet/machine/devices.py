@@ -1,4 +1,4 @@
-"""How many devices this machine has, for a run that starts its own ranks; and whether torch sees them."""
+"""Devices of this machine: how many there are, whether torch sees them, the cores near them, and usable memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""Checks of what runs need, for real: ranks are started, devices multiply, files are written and read back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ import psutil
 from fleet.cluster.batch_systems import BUILT_IN
 from fleet.machine.devices import FILES, MASKS, has_gpus
 from fleet.machine.energy import sensors, zones
-from fleet.machine.launch.loopback import listening
+from fleet.machine.launch.local_launch import listening
 from preprocess.files.modules import python
 
 
@@ -48,6 +48,11 @@ class Check:
     verdict: Verdict
     text: str
     mend: str = ""
+
+    @classmethod
+    def of(cls, name: str, works: bool, text: str, mend: str, otherwise: Verdict = Verdict.MISSING) -> Check:
+        """A check whose mend is told where it does not work."""
+        return cls(name, Verdict.OK, text) if works else cls(name, otherwise, text, mend)
 
 
 _RANKS = """
@@ -103,8 +108,7 @@ def _python() -> Iterator[Check]:
 
 
 def _mpi() -> Iterator[Check]:
-    from fleet.machine.launch.local_launch import LaunchError, find_mpiexec
-    from fleet.machine.launch.loopback import keep_on_loopback
+    from fleet.machine.launch.local_launch import LaunchError, find_mpiexec, keep_on_loopback
 
     try:
         launcher = find_mpiexec()
@@ -162,7 +166,7 @@ def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
 
 def _places(launcher: int) -> list[str] | None:
     """Where the ranks of a launcher and itself listen for everybody; None: the system does not tell."""
-    from fleet.machine.launch.loopback import listening
+    from fleet.machine.launch.local_launch import listening
 
     try:
         processes = [launcher, *(child.pid for child in psutil.Process(launcher).children(recursive=True))]
@@ -199,14 +203,9 @@ def _devices() -> Iterator[Check]:
         torch.get_device_module(device).set_device(device)
         one = torch.ones(64, 64, device=device)
         right = float((one @ one).sum()) == 64.0**3
-        name = torch.get_device_module(device).get_device_properties(device).name
-        verdict = Verdict.OK if right else Verdict.BROKEN
-        yield Check(
-            f"device {index}",
-            verdict,
-            f"{device}: {name}",
-            "" if right else "it multiplies wrongly: report it to the site",
-        )
+        text = f"{device}: {torch.get_device_module(device).get_device_properties(device).name}"
+        mend = "it multiplies wrongly: report it to the site"
+        yield Check.of(f"device {index}", right, text, mend, Verdict.BROKEN)
 
 
 def _shared_memory() -> Iterator[Check]:
@@ -214,15 +213,8 @@ def _shared_memory() -> Iterator[Check]:
 
     free, place = shared_memory_available()
     text = f"{free / 2**30:.1f} GiB free, {place}"
-    if free < _LEAST_SHARED:
-        yield Check(
-            "shared memory",
-            Verdict.BROKEN,
-            text,
-            "in a container give more with --shm-size; else delete files of killed programs there",
-        )
-    else:
-        yield Check("shared memory", Verdict.OK, text)
+    mend = "in a container give more with --shm-size; else delete files of killed programs there"
+    yield Check.of("shared memory", free >= _LEAST_SHARED, text, mend, Verdict.BROKEN)
 
 
 def _hdf5() -> Iterator[Check]:
@@ -239,13 +231,8 @@ def _hdf5() -> Iterator[Check]:
             mend = "this file system takes no locks: export HDF5_USE_FILE_LOCKING=FALSE"
             yield Check("hdf5", Verdict.BROKEN, f"a file in {Path.cwd()}: {error}", mend)
             return
-    verdict = Verdict.OK if same else Verdict.BROKEN
-    yield Check(
-        "hdf5",
-        verdict,
-        f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}, written and read in this folder",
-        "" if same else "it reads something else than was written: reinstall h5py",
-    )
+    text = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}, written and read in this folder"
+    yield Check.of("hdf5", same, text, "it reads something else than was written: reinstall h5py", Verdict.BROKEN)
 
 
 def _images() -> Iterator[Check]:
@@ -273,46 +260,24 @@ def _horovod() -> Iterator[Check]:
     try:
         found = version("horovod")
     except PackageNotFoundError:
-        yield Check(
-            "horovod",
-            Verdict.MISSING,
-            "not installed",
-            "only --reduce horovod needs it: batch_scripts/install_horovod.sh",
-        )
+        mend = "only --reduce horovod needs it: batch_scripts/install_horovod.sh"
+        yield Check("horovod", Verdict.MISSING, "not installed", mend)
         return
-    works = _importable("horovod.torch")
-    yield Check(
-        "horovod",
-        Verdict.OK if works else Verdict.MISSING,
-        found,
-        "" if works else "it was built for another torch or MPI: batch_scripts/install_horovod.sh --force",
-    )
+    mend = "it was built for another torch or MPI: batch_scripts/install_horovod.sh --force"
+    yield Check.of("horovod", _importable("horovod.torch"), found, mend)
 
 
 def _schedulers() -> Iterator[Check]:
     here = [system.title for system in BUILT_IN.values() if shutil.which(system.program)]
-    if here:
-        yield Check("scheduler", Verdict.OK, ", ".join(here))
-    else:
-        yield Check(
-            "scheduler",
-            Verdict.MISSING,
-            "none of Slurm, LSF, PBS, Flux",
-            "`fleet submit` works on a site's login nodes; here it prints with --dry-run",
-        )
+    mend = "`fleet submit` works on a site's login nodes; here it prints with --dry-run"
+    yield Check.of("scheduler", bool(here), ", ".join(here) or "none of Slurm, LSF, PBS, Flux", mend)
 
 
 def _imports() -> Iterator[Check]:
     code = "import time; b = time.perf_counter(); import torch; print(time.perf_counter() - b)"
     done = subprocess.run(python("-c", code), capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
     seconds = float(done.stdout)
-    slow = seconds > 20
-    yield Check(
-        "imports",
-        Verdict.MISSING if slow else Verdict.OK,
-        f"torch in {seconds:.1f} s from {sys.prefix}",
-        _NODE_LOCAL if slow else "",
-    )
+    yield Check.of("imports", seconds <= 20, f"torch in {seconds:.1f} s from {sys.prefix}", _NODE_LOCAL)
 
 
 def _importable(name: str) -> bool:

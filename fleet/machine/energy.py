@@ -1,4 +1,10 @@
-"""A counter of energy, whatever gives it: joules since the last look."""
+"""Counters of energy, read together: RAPL of processors and memory, drivers' sensors and NVML of accelerators.
+
+RAPL lies below /sys/class/powercap (https://docs.kernel.org/power/powercap/powercap.html; its files belong to root
+since 2020), the sensors of amdgpu (as ROCm-SMI reads it), xe and i915 below /sys/class/hwmon
+(https://docs.kernel.org/hwmon/sysfs-interface.html). NVML needs the package nvidia-ml-py
+(https://docs.nvidia.com/deploy/nvml-api): GPUs since Volta count millijoules, older ones give milliwatts.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What fleet says on standard error, beside what its ranks and their libraries write there."""
+"""Standard error for fleet's own words, and standard output for a command's answer alone, which programs may read."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ def others_on_standard_error() -> Iterator[None]:
         yield
     finally:
         sys.stdout.flush()
+        import ctypes  # here: whoever only tells something does not need it
+
         ctypes.CDLL(None).fflush(None)  # what C keeps in its buffers
         os.dup2(kept, _OUTPUT)
         os.close(kept)

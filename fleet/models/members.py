@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from fleet.coordination.job_checkpoints import KeptBest, kept_bests
+from fleet.coordination.job_record import KeptBest, kept_bests
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Epoch
 from fleet.journal.journal import read_journal

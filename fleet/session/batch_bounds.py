@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import Size
 from fleet.session.input_checks import grown_size, ring_problem
-from fleet.session.lanes import ring_plan
+from fleet.session.lanes import ring_of
 from fleet.session.memory_checks import Room, memory_problem
 from fleet.spec import Job
 from fleet.workers.runtime import Runtime
@@ -60,7 +60,7 @@ class BatchBounds:
 
     def _has_ring(self, job: Job, size: int) -> bool:
         runtime, cluster = self.runtime.with_batch(job.name, size), self.cluster
-        plan = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+        plan = ring_of(runtime, cluster)
         return ring_problem(runtime.spec, cluster, plan) is None
 
     def _has_room(self, job: Job, size: Size) -> bool:

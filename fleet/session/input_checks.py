@@ -10,7 +10,7 @@ from fleet.profiling.sizing import Size
 from fleet.report.wording import readable_bytes
 from fleet.search.of_spec import search_problems
 from fleet.session.devices_to_plan import devices_to_plan
-from fleet.session.lanes import RingPlan, ring_plan
+from fleet.session.lanes import RingPlan, ring_of
 from fleet.session.last_batches import last_batch_problems
 from fleet.session.lending_checks import check_lending, lending_problems
 from fleet.session.memory_checks import Room, memory_problem
@@ -45,7 +45,7 @@ def check_input(
     prices_of(spec, cluster)
     sizes = least_sizes(runtime, known)
     check_memory(spec, cluster, sizes)
-    _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
+    _check_shared_memory(spec, cluster, ring_of(runtime, cluster))
     return sizes
 
 

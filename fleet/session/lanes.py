@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
+from fleet.machine.cluster_map import ClusterMap
 from fleet.session.search.first_trials import largest_trial_batch, trials_at_once
 from fleet.spec import Job
 from fleet.spec.job import data_key
@@ -23,6 +24,7 @@ AHEAD, PART_AHEAD = 1024, 16
 """So many samples may lie ready for the foremost reader, or this part of the ring where that is more: the rest is for
 readers that fall back. What is made and not read is lost when a lane closes.
 """
+SHARE = 0.25  # of a node's free shared memory: lanes that would take more together are made shorter
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ class RingPlan:
     Attributes:
         lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing; twice
             as many where samples are small and jobs follow one another.
-        samples: samples of one lane; at least two steps of the job with the largest global batch.
+        samples: samples of one lane; at least two steps of the job with the largest global batch, and no more than all
+            lanes together have room for.
         lane_bytes: bytes of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
         writers: preprocessors, and trainers that prepare samples at the same time.
         ahead: samples of a lane that may lie ready for its foremost reader.
+        makers: how many of the writers can fill one lane: all, or so many as its memory has room for.
     """
 
     lanes: int
@@ -45,25 +49,49 @@ class RingPlan:
     slot_samples: int
     writers: int
     ahead: int
+    makers: int
 
     def node_bytes(self, ranks: int) -> int:
         """Shared memory of a node with so many ranks."""
         return window_bytes(bytes_needed(self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers))
 
 
-def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
-    """Size the rings for the runtime's jobs and data."""
+def ring_of(runtime: Runtime, cluster: ClusterMap) -> RingPlan:
+    """Size the rings for the runtime's jobs and data, within what the nodes of a cluster have for them."""
+    room = int(SHARE * min(place.shared_bytes for place in cluster.places))
+    return ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors), room)
+
+
+def ring_plan(runtime: Runtime, trainers: int, preprocessors: int, room: int | None = None) -> RingPlan:
+    """Size the rings for the runtime's jobs and data.
+
+    Args:
+        room: bytes of shared memory on each node that all lanes may take: where they would take more they are made
+            shorter, down to two steps of the largest batch and two slots of each maker, and if that is not enough fewer
+            preprocessors fill one; None: not known.
+    """
     resources = runtime.spec.resources
     writers = preprocessors + min(resources.preparing_trainers, trainers - 1)
     largest = max([largest_trial_batch(runtime.spec), *(largest_batch(job) for job in runtime.spec.jobs)])
     needed = 2 * largest + resources.slot_samples
-    samples = max(resources.ring_samples, needed)
-    size = max(lane_bytes(f.layout, samples, resources.slot_samples, writers) for f in runtime.facts.values())
     groups = len(runtime.spec.jobs) + trials_at_once(runtime.spec) + SPARE_LANES
     lanes = min(trainers, groups) + 1
+
+    def bytes_of(samples: int, makers: int) -> int:
+        return max(lane_bytes(f.layout, samples, resources.slot_samples, makers) for f in runtime.facts.values())
+
+    samples, makers = max(resources.ring_samples, needed), writers
+    if room is not None:
+        while makers > 1 and lanes * bytes_of(needed, makers) > room:  # each maker has two slots at least
+            makers //= 2
+        if (taken := lanes * bytes_of(samples, makers)) > room:
+            samples = max(needed, samples * room // taken)
+        while samples > needed and lanes * bytes_of(samples, makers) > room:  # a lane has whole slots of each maker
+            samples = max(needed, samples - resources.slot_samples)
+    size = bytes_of(samples, makers)
     following = lanes if len(runtime.spec.jobs) > trainers and lanes * size <= MOST_FOLLOWING else 0
     ahead = min(samples, max(AHEAD, needed, samples // PART_AHEAD))
-    return RingPlan(lanes + following, samples, size, resources.slot_samples, writers, ahead)
+    return RingPlan(lanes + following, samples, size, resources.slot_samples, writers, ahead, makers)
 
 
 def largest_batch(job: Job) -> int:
@@ -113,7 +141,8 @@ class LaneBook:
         spec = LaneSpec(
             number, self._generation, first.key, schedule, facts.layout, self._by_node(readers), self._ring.samples
         )
-        divided = divides(self._rank.runtime, first.key.data, self._ring.writers)
+        all_fill = self._ring.makers == self._ring.writers
+        divided = all_fill and divides(self._rank.runtime, first.key.data, self._ring.writers)
         awaited = self._awaited_from(first.key, jobs)
         return replace(spec, divided=divided, blocks=facts.blocks, ahead=self._ring.ahead, awaited_from=awaited)
 

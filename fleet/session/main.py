@@ -12,9 +12,8 @@ import torch
 from fleet.coordination.failures import lost_ranks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, discover
-from fleet.machine.launch.launched import copy_small_messages, launch_folder, leave, loading, tell_up
+from fleet.machine.launch.launched import StopFlag, copy_small_messages, launch_folder, leave, loading, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.session.opening.libraries import chosen_reduction, warm_up
 from fleet.session.opening.opened_data import open_data

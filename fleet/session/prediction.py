@@ -14,7 +14,7 @@ from fleet.profiling.sizing import Size
 from fleet.session.devices_to_plan import devices_to_plan
 from fleet.session.expected_jobs import ExpectedJob, expected_jobs
 from fleet.session.input_checks import check_against_data, check_minimum, least_sizes
-from fleet.session.lanes import RingPlan, ring_plan
+from fleet.session.lanes import RingPlan, ring_of
 from fleet.session.lending_checks import check_lending, lending_of
 from fleet.session.metric_trial import BatchTrials
 from fleet.session.priced_devices import prices_of
@@ -123,7 +123,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         sizes = least_sizes(runtime)
     with importable([spec.folder, Path.cwd()]):
         expected = expected_jobs(runtime, sizes, device, cluster)
-    ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+    ring = ring_of(runtime, cluster)
     lending = lending_of(runtime, cluster)
     premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)

@@ -11,7 +11,7 @@ from fleet.cluster.batch_systems import BatchAllocation
 from fleet.coordination.live_state import LiveState
 from fleet.journal import events
 from fleet.journal.journal import Journal
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 
 
 @dataclass

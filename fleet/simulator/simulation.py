@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from time import perf_counter
 
-from fleet.coordination.open_lanes import divided, reader_of
+from fleet.coordination.reading_together import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.policy import Policy

@@ -103,7 +103,9 @@ class Resources(Section):
     threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
     ring_samples: Count = Field(
         default=1024,
-        description="Samples of each stream that a node's ring holds. Its readers may drift as far apart.",
+        description="Samples of each stream that a node's ring holds. Its readers may drift as far apart. Fewer where "
+        "all streams together would take more than a quarter of the node's free shared memory, but two steps of "
+        "the largest batch at least.",
         examples=[1024],
     )
     slot_samples: Count = Field(

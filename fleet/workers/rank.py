@@ -31,8 +31,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
-from fleet.machine.launch.launched import FAILED
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import FAILED, StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime

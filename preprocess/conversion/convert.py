@@ -336,7 +336,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What is converted, how it is stored, and where in the file.
+    """The data that are converted, their stored form, and their places in the file.
 
     Attributes:
         splits: the splits.
@@ -442,7 +442,10 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
     whole: list[Split] = []
     for split in splits:
         classes = getattr(opened[0], "classes", None) if opened else None
-        if classes is not None and _takes_classes(opened[0], split):
+        named = split.source in ("image_folder", "tar", "lmdb") or getattr(
+            opened[0] if opened else None, "targets_are_names", False
+        )
+        if classes is not None and named:  # so that numbers mean the same in both splits
             split = replace(split, arguments={**split.arguments, "classes": list(classes)})
         opened.append(split.open())
         whole.append(split)
@@ -465,11 +468,6 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
         measure_placement([split.name for split in whole], samples, rank, packings[0].dtype),
         BlockMaker(whole, opened, packings[0], row_dtype(*targets[0])),
     )
-
-
-def _takes_classes(first: Source, split: Split) -> bool:
-    """Whether the names of the first split's classes are to be given to another one, so that numbers mean the same."""
-    return split.source in ("image_folder", "tar", "lmdb") or bool(getattr(first, "targets_are_names", False))
 
 
 def _target(source: Source) -> tuple[tuple[int, ...], str]:
@@ -555,7 +553,7 @@ def _samples_bytes(plan: ConversionPlan, split: int) -> int:
 
 @dataclass(frozen=True)
 class ConversionProgress:
-    """How far a conversion is.
+    """Progress of a conversion.
 
     Attributes:
         done: number of samples that were dealt with, an earlier start's included.
@@ -591,7 +589,7 @@ class ConvertedSplit:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion has made.
+    """Result of a conversion.
 
     Attributes:
         path: the file.

@@ -62,7 +62,7 @@ class SplitContent:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where HDF5 puts the samples of the splits, whatever their sizes.
+    """The places at which HDF5 puts the samples of the splits, whatever their sizes.
 
     Attributes:
         first: where the first split's samples begin, in bytes.

@@ -1,4 +1,4 @@
-"""How samples are stored in a converted file: as the bytes of an image file or of an array; made in blocks."""
+"""The stored form of samples in a converted file, as the bytes of an image file or of an array; made in blocks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How the samples of a source are stored.
+    """The stored form of a source's samples.
 
     Attributes:
         encoding: see `Encoding`.
@@ -131,7 +131,8 @@ def choose_packing(source: Source, encoding: Encoding | None, channels: int, qua
     Raises:
         ConversionError: they cannot be stored in that way.
     """
-    _check_quality(quality)
+    if not 1 <= quality <= 100:
+        raise ConversionError(quality, "the quality of JPEG goes from 1 to 100", "write --quality 90")
     encoded = bool(getattr(source, "encoded", False))
     if encoded:
         chosen = encoding or "files"
@@ -160,11 +161,6 @@ def _check_array(encoding: Encoding | None, layout: SampleLayout, what: str) -> 
         rule = f"its samples are {shape} of {dtype}; images are (height, width, 1 or 3) of uint8"
         raise ConversionError(what, rule, "leave out --encoded")
     return encoding
-
-
-def _check_quality(quality: int) -> None:
-    if not 1 <= quality <= 100:
-        raise ConversionError(quality, "the quality of JPEG goes from 1 to 100", "write --quality 90")
 
 
 def _check_encoder(encoding: Encoding) -> None:

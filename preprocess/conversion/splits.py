@@ -1,4 +1,4 @@
-"""What a conversion converts: the kind of data that a path or a name stands for, and its splits."""
+"""The kind of data that a path or a name stands for, and its splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory of its node this process may still take, and whether what a file claims to hold fits in.
+"""The memory of its node that this process may still take, and a check that what a file claims to hold fits in.
 
 A file of a kilobyte can claim to hold gigabytes. So before memory is taken for what a file says of itself, the claim is
 held against the bytes that the file has, and against a share of the memory that is free.

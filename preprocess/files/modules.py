@@ -134,7 +134,7 @@ def safe_path() -> Iterator[None]:
 
 
 def spawned(folders: Iterable[str]) -> AbstractContextManager[None]:
-    """In a process that was spawned: find modules where the one does that spawned it, see `importable_folders`."""
+    """Find modules, in a process that was spawned, where the process does that spawned it; see `importable_folders`."""
     if os.environ.get(_SAFE) == _OURS:
         del os.environ[_SAFE]
     return importable(folders)

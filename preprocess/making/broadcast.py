@@ -91,7 +91,7 @@ class TrafficCounter:
 
 @dataclass(frozen=True)
 class NodeMap:
-    """Who makes slots and who receives them; ranks are counted in the communicator that carries slots between nodes.
+    """The ranks that make and receive slots, counted in the communicator that carries slots between nodes.
 
     Attributes:
         makers: the rank of each preprocessor.
@@ -175,7 +175,7 @@ Block = Array | RaggedSlot | PassedOn
 
 
 def packed(block: Block, rows: Indices | None) -> Array:
-    """All bytes of a block of samples, or a copy of some rows'; of ragged ones with their lengths, see `RaggedSlot`."""
+    """Return the bytes of a block of samples, or a copy of some rows'; of ragged ones lengths too, see `RaggedSlot`."""
     if not isinstance(block, np.ndarray):
         return block.packed(rows)
     whole = block if rows is None else np.ascontiguousarray(block[rows])
@@ -183,10 +183,10 @@ def packed(block: Block, rows: Indices | None) -> Array:
 
 
 def room_for(block: Block, rows: Indices | None) -> Array:
-    """Where a block of samples, or some rows of it, is received."""
+    """Return the memory into which a block of samples, or some rows of it, is received."""
     if not isinstance(block, np.ndarray):
         return block.room(rows)
-    return packed(block, None) if rows is None else np.empty(_size_of(block, rows), np.uint8)
+    return packed(block, None) if rows is None else np.empty(len(rows) * block[0].nbytes, np.uint8)
 
 
 def unpack(received: Array, block: Block, rows: Indices | None) -> None:
@@ -200,11 +200,6 @@ def unpack(received: Array, block: Block, rows: Indices | None) -> None:
 def empty_like(block: Any) -> Block:
     """Return memory for a block like this one, outside the ring."""
     return PassedOn(block.room(None)) if isinstance(block, RaggedSlot) else np.empty_like(block)
-
-
-def _size_of(block: Array, rows: Indices | None) -> int:
-    """Bytes of a block of samples, or of some rows of it."""
-    return block.nbytes if rows is None else len(rows) * block[0].nbytes
 
 
 class RemoteNode:
@@ -239,7 +234,7 @@ class RemoteNode:
 
     @property
     def name(self) -> str:
-        """How an error names it."""
+        """Its name in errors."""
         return f"node {self._node} (received by rank {self._rank})"
 
     @property
@@ -632,7 +627,7 @@ class SlotReceiver:
         return True
 
     def _portions(self, spec: LaneSpec) -> LanePortions | None:
-        """Which rows of its slots come from whom, where makers fill them together."""
+        """The rows of its slots that come from each maker, where makers fill slots together."""
         if not spec.divided:
             return None
         orders = EpochOrders(spec.schedule.length, _KEPT_ORDERS, spec.blocks)

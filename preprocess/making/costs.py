@@ -1,4 +1,4 @@
-"""What samples of a data set cost, measured on a few of them: whether prepared ones are worth keeping, and how fast a
+"""Costs of a data set's samples, measured on a few of them: whether prepared ones are worth keeping, and how fast a
 process makes them; and the stores of a preprocessor that follow from it.
 """
 
@@ -26,7 +26,7 @@ _TIMES = 3.0  # as long as fetching one, at least, preparing one takes if it is 
 
 @dataclass(frozen=True)
 class SampleCosts:
-    """What a training sample takes, the median of a few.
+    """Costs of a training sample, the median of a few.
 
     Attributes:
         prepare: seconds of reading it, and of the transforms that draw nothing: what a kept one saves.

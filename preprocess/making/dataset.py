@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +40,7 @@ from preprocess.samples.order import (
     EpochOrders,
     Mask,
     SampleGenerator,
+    global_generator_states,
     seed_global_generators,
     substitutes,
 )
@@ -55,6 +59,47 @@ from preprocess.sources.source import (
 from preprocess.store.sample_store import Prepared, SampleStore
 from preprocess.transforms.transform import Pipeline, build_transforms
 
+_TRIED, _QUICK = 64, 1e-4
+"""Samples that are watched, and the median of the seconds that one takes; seeding for it takes a tenth of that."""
+
+
+class _SeedTrial:
+    """Finds out whether samples of a person's own source are the same whatever seeds the global generators have.
+
+    It watches the first ones that are made, until all of them have been made under two different seeds.
+
+    Args:
+        samples: how many the source has.
+
+    Attributes:
+        are_nothing: no sample went by them, and to read one takes so little that seeding for each costs much.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.are_nothing = False
+        self._most = min(samples, _TRIED)
+        self._watched: dict[int, tuple[tuple[int, int], bytes]] | None = {}  # None: it is over
+        self._alike: set[int] = set()
+        self._seconds: list[float] = []
+
+    def watch(self, sample: int, seeds: tuple[int, int], read: Callable[[int], tuple[Array, Any]]) -> tuple[Array, Any]:
+        """Read a sample under these seeds, and note what it was."""
+        if self._watched is None or (len(self._watched) == self._most and sample not in self._watched):
+            return read(sample)
+        begin = time.perf_counter()
+        image, target = read(sample)
+        self._seconds.append(time.perf_counter() - begin)
+        digest = blake2b(image.tobytes(), digest_size=16)
+        digest.update(np.asarray(target).tobytes())
+        before = self._watched.setdefault(sample, (seeds, digest.digest()))
+        if before[0] != seeds:
+            self._alike.add(sample)
+            if before[1] != digest.digest():
+                self._watched = None
+            elif len(self._alike) == self._most:
+                self._watched, self.are_nothing = None, median(self._seconds) < _QUICK
+        return image, target
+
 
 class Preparation:
     """One source with its transforms.
@@ -67,7 +112,7 @@ class Preparation:
         has_own_source: the source is the user's.
         has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
         needs_generator: something may draw.
-        copy: writes many samples at once, see `Source`; None: each is prepared by itself.
+        seeds: what is known of whether samples go by the seeds of the global generators; None: they cannot.
         is_kept: samples that are read and prepared once may be kept: nothing of that draws.
         kept_are_finished: what is kept of a sample is the finished one: no transform is left to be done.
 
@@ -93,11 +138,11 @@ class Preparation:
         own = not isinstance(spec.source, str) or ":" in spec.source
         self.has_own_source, self._seed = own, seed
         self.has_user_code = own or self.pipeline.has_user_code
-        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
-        copies_many = not self.needs_generator and bool(getattr(self.source, "copies_many", False))
-        self.copy: Callable[[Indices, Array, Array], None] | None = cast(Any, self.source).copy if copies_many else None
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
+        self.needs_generator = self.has_user_code or bool(self._suffix.transforms)
+        self._has_copy = not self.pipeline.transforms and bool(getattr(self.source, "copies_many", False))
+        self.seeds = _SeedTrial(len(self.source)) if own and self._has_copy else None
         self.kept_are_finished = self.is_kept and not self._suffix.transforms
         self.prepared_layout = self._prefix.varying_layout(given)
         if given.is_ragged:
@@ -105,9 +150,38 @@ class Preparation:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What tells whether another process has the same samples; a built-in source's are its files', all of them."""
+        """The fingerprint by which processes compare their samples; a built-in source's are its files', all of them."""
         length = len(self.source)
         return Fingerprint.of(length, self.source.read, self._seed) if self.has_own_source else Fingerprint(length)
+
+    @property
+    def copies_many(self) -> bool:
+        """Whether `copy` may be called; of a person's own source, once that is known to be safe."""
+        return self._has_copy and (self.seeds is None or self.seeds.are_nothing)
+
+    def copy(self, samples: Indices, inputs: Array, targets: Array) -> bool:
+        """Write many samples, to which no transform is applied, without seeding the global generators for each.
+
+        A person's own source may draw from those all the same: then what was written does not count.
+
+        Args:
+            samples: indices in the source, (count,).
+            inputs, targets: of the layout, (count, ...) each.
+
+        Returns:
+            False where each is to be made by itself.
+        """
+        source = cast(Any, self.source)
+        if self.seeds is None:
+            source.copy(samples, inputs, targets)
+            return True
+        before = global_generator_states()
+        try:
+            source.copy(samples, inputs, targets)
+        except Exception:  # a person's code may raise anything; it is told of the sample that raises it
+            return False
+        self.seeds.are_nothing = global_generator_states() == before
+        return self.seeds.are_nothing
 
     def prepare(self, image: Array, target_view: Array) -> Prepared:
         """Apply the transforms that draw nothing to what was read; valid until the next call.
@@ -165,7 +239,6 @@ class Dataset:
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
         orders: the orders of its epochs.
-        is_copied: samples, also held-out ones, are copies of what the source has.
         keeps_finished: finished samples may be kept: they are more than copies of what the source has.
 
     Args:
@@ -191,8 +264,8 @@ class Dataset:
         if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
-        self.is_copied = all(each.copy is not None for each in self._preparations.values())
-        copied = self._preparations[TRAIN].copy is not None
+        train = self._preparations[TRAIN]
+        copied = train.copies_many and not train.has_own_source
         self.keeps_finished = not (copied or self.layout.is_ragged or spec.store is False)
         self._generator = SampleGenerator()
         held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
@@ -202,8 +275,13 @@ class Dataset:
         self.orders = EpochOrders(self.length, blocks=blocks, weights=weights)
 
     @property
+    def copies_many(self) -> bool:
+        """Whether samples, also held-out ones, are copied together, see `Preparation.copy`."""
+        return all(each.copies_many for each in self._preparations.values())
+
+    @property
     def train_source(self) -> Source:
-        """Where training samples come from."""
+        """The source of training samples."""
         return self._preparations[TRAIN].source
 
     @property
@@ -220,7 +298,7 @@ class Dataset:
 
     @property
     def prepared_layout(self) -> SampleLayout | None:
-        """What a store keeps: samples after the transforms that draw nothing; None where none can be kept.
+        """Layout of what a store keeps: samples after the transforms that draw nothing; None where none can be kept.
 
         A side is -1 where it differs. Held-out samples are kept if they have as many sides, and the same dtypes.
         """
@@ -229,13 +307,13 @@ class Dataset:
 
     @property
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """By kind, what tells whether another process has the same samples, and draws them by the same weights."""
+        """Fingerprints of the samples by kind, and of the weights by which they are drawn."""
         prints = {kind: preparation.fingerprint for kind, preparation in self._preparations.items()}
         weights = self.orders.weights
         return prints if weights is None else {**prints, "weights": Fingerprint.of(1, lambda _: weights, 0)}
 
     def _weights(self, spec: DatasetSpec) -> Weights | None:
-        """By what training samples are drawn; a map-style data set may say it as its attribute `drawn_by`."""
+        """Return the weights by which training samples are drawn; a map-style data set may have them as `drawn_by`."""
         if spec.order is not None and spec.order.weights is not None:
             return weights_of(self.train_source, spec.order.weights, spec.seed)
         given = getattr(self.items, "drawn_by", None)
@@ -260,12 +338,25 @@ class Dataset:
         done, rows = 0, _Rows(inputs, targets)
         for span in schedule.spans(start, start + len(inputs)):
             samples, begin = self.samples_of(span, seed), done
-            for done in self._copied(span.kind, samples, begin, inputs, rows):
-                yield done
-            for sample in samples[done - begin :].tolist():
-                rows.note(done, self.make(span.kind, seed, span.epoch, sample, rows.place(done), rows.target(done)))
-                done += 1
-                yield done
+            while done < begin + span.count:
+                some = samples[done - begin :][: self._together(span.kind)]
+                part = slice(done, done + len(some))
+                if len(some) > 1 and self._preparations[span.kind].copy(some, inputs[part], rows.targets[part]):
+                    rows.note(part, ITSELF)
+                    done = part.stop
+                    yield done
+                    continue
+                for sample in some.tolist():
+                    made = self.make(span.kind, seed, span.epoch, sample, rows.place(done), rows.target(done))
+                    rows.note(done, made)
+                    done += 1
+                    yield done
+
+    def _together(self, kind: str) -> int:
+        """Number of samples of a kind that may be copied together: 1 where each is to be made by itself."""
+        if not self._preparations[kind].copies_many or self._corrupt.was_told_any(kind):
+            return 1
+        return max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
 
     def fill_rows(
         self,
@@ -314,19 +405,6 @@ class Dataset:
         if span.kind == HELD_OUT:
             return places
         return self.orders.of(seed, span.epoch)[places % self.length]
-
-    def _copied(self, kind: str, samples: Indices, row: int, inputs: Any, into: _Rows) -> Iterator[int]:
-        """Copy samples together into rows from this one on, where that can be; yields the row after each part."""
-        copy = self._preparations[kind].copy
-        if copy is None or self._corrupt.was_told_any(kind):
-            return
-        most = max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
-        for begin in range(0, len(samples), most):
-            some = samples[begin : begin + most]
-            rows = slice(row + begin, row + begin + len(some))
-            copy(some, inputs[rows], into.targets[rows])
-            into.note(rows, ITSELF)
-            yield rows.stop
 
     def make(
         self,
@@ -434,7 +512,11 @@ class Dataset:
                 seed_global_generators(rng)
             prepared = None if store is None or key is None else store.find(key)
             if prepared is None:
-                image, target = preparation.source.read(sample)
+                trial = preparation.seeds
+                if trial is None:
+                    image, target = preparation.source.read(sample)
+                else:
+                    image, target = trial.watch(sample, (seed, epoch), preparation.source.read)
                 stage = "transform"
                 set_target(target_view, target)
                 if store is None or key is None:
@@ -459,7 +541,7 @@ class Dataset:
                 self._corrupt.add(SkippedSample(self.name, kind, sample, substitute, epoch, reason, failure.stage))
 
     def _in_vain(self, kind: str, epoch: int, failures: dict[int, _Failure], has_part: bool) -> SampleError:
-        """What says that this is not one sample's fault, or that there is no other."""
+        """Return the error that tells that this is not one sample's fault, or that there is no other."""
         (sample, *others), part = failures, " of the part" if has_part else ""
         more = f"; there is no other sample{part} to take in its place"
         if others:
@@ -474,13 +556,13 @@ class Dataset:
         return error
 
     def _key(self, kind: str, sample: int) -> int:
-        """What a store calls the sample, see `preprocess.samples.stream`."""
+        """Key of a sample in a store, see `preprocess.samples.stream`."""
         return sample if kind == TRAIN else self.length + sample
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a sample cannot be made; no cause if somebody else found that out."""
+    """The reason why a sample cannot be made; no cause if somebody else found that out."""
 
     stage: Stage
     cause: Exception | None

@@ -63,7 +63,7 @@ def _described(asked: SourceSpec) -> dict[str, Any]:
 
 
 def data_changes(before: DataPrint, now: DataPrint) -> Iterator[str]:
-    """What differs between two fingerprints of a data set, a sentence each."""
+    """Yield the differences between two fingerprints of a data set, a sentence each."""
     names = {TRAIN: "training", HELD_OUT: "held-out"}
     for kind in dict.fromkeys([*before, *now]):
         if kind not in now or kind not in before:
@@ -86,7 +86,7 @@ def is_whole(part: DataPrint) -> bool:
 
 
 def unproved_changes(before: DataPrint, now: DataPrint) -> Iterator[str]:
-    """What cannot be told for sure: large files of equal size with other times, of which blocks were compared."""
+    """Yield what cannot be told for sure: large files of equal size with other times, of which blocks were compared."""
     for kind in before.keys() & now.keys():
         files = unproved(before[kind], now[kind])
         if files:
@@ -136,7 +136,7 @@ def _raw(source: Source, sample: int) -> tuple[bytes, int]:
 
 
 def _places(length: int, kind: str) -> Iterator[int]:
-    """All places of samples once, in an order that is drawn, and even from the begin on."""
+    """Yield all places of samples once, in an order that is drawn, and even from the begin on."""
     start = int.from_bytes(hashlib.blake2b(f"{SEED} {kind}".encode(), digest_size=8).digest(), "big") % length
     step = max(1, round(length * 0.6180339887498949))
     while math.gcd(step, length) != 1:
@@ -224,7 +224,7 @@ def fingerprint_files(arguments: Any, ignored: Iterable[str] = ()) -> dict[str, 
 
 
 def file_changes(before: FilePrint, now: FilePrint, grows: bool = False) -> Iterator[str]:
-    """What differs between two fingerprints of files, a sentence each.
+    """Yield the differences between two fingerprints of files, a sentence each.
 
     Args:
         grows: whether files may come anew, as where a data set keeps something there itself.

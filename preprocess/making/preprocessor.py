@@ -71,7 +71,7 @@ _MOST_TOGETHER = 8
 
 
 class Made(NamedTuple):
-    """How many samples were made, or copied, and how many slots they fill."""
+    """Numbers of samples that were made or copied, and of the slots that they fill."""
 
     samples: int
     slots: int
@@ -79,7 +79,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneContents:
-    """What fills a lane.
+    """The contents of a lane, and what makes them.
 
     Attributes:
         spec: what the lane carries.
@@ -134,7 +134,7 @@ class FilledLane:
 
     @property
     def slots(self) -> int:
-        """How many slots may lie ready at once; 0 as long as the lane is not open."""
+        """Slots that may lie ready at once; 0 as long as the lane is not open."""
         return 0 if self._writer is None else self._writer.ahead // self._ring.shape.slot_samples
 
     @property
@@ -188,20 +188,22 @@ class FilledLane:
         return Made(made, 1)
 
     def _copied_together(self) -> Made | None:
-        """Fill several slots at once, if they are for this node alone, and no sample of them is to be made."""
+        """Fill several slots at once, if they are for this node alone, and their samples are kept or can be copied."""
         assert self._writer is not None
-        copied = self._dataset.is_copied
-        if self._portions is not None or self._remote is not None or not (copied or self._finished is not None):
+        copies, finished = self._dataset.copies_many, self._finished
+        if self._portions is not None or self._remote is not None or not (copies or finished is not None):
             return None
         slot, end = self._writer.in_a_row(_MOST_TOGETHER), self.spec.schedule.end
         samples = (slot.stop if end is None else min(slot.stop, end)) - slot.start
         slots = -(-samples // self._ring.shape.slot_samples)
         if slots < 2:
             return None
-        if copied:
+        if finished is None or not finished.copy(self._portion(slot)):
+            if not copies:
+                return None
             deque(self._making(slot), maxlen=0)
-        elif self._finished is None or not self._finished.copy(self._portion(slot)):
-            return None
+            if finished is not None:
+                finished.keep(self._portion(slot))
         self._writer.publish(slots)
         return Made(samples, slots)
 
@@ -230,7 +232,7 @@ class FilledLane:
         return portion if left.all() else replace(portion, rows=portion.rows[left])
 
     def _portion(self, slot: Slot) -> SlotPortion:
-        """This preprocessor's part of a slot: all up to the lane's end, where no other maker has one."""
+        """Return this preprocessor's part of a slot: all up to the lane's end, where no other maker has one."""
         if self._portions is None:
             end = self.spec.schedule.end
             rows = np.arange(slot.stop - slot.start if end is None else min(slot.stop, end) - slot.start)
@@ -285,7 +287,7 @@ _MOST_ASLEEP = 0.02
 
 @dataclass(frozen=True)
 class PreprocessorStatistics:
-    """What a preprocessor has done so far.
+    """Counts of a preprocessor's work so far.
 
     Attributes:
         samples: samples laid into lanes.
@@ -481,7 +483,7 @@ class Preprocessor:
         return None
 
     def _portions(self, spec: LaneSpec, dataset: Dataset) -> LanePortions | None:
-        """Whose the samples of its slots are, where makers fill them together."""
+        """Return the owners of the samples of its slots, where makers fill them together."""
         shape = self._ring.shape
         return LanePortions(spec, shape.slot_samples, shape.writers, dataset.orders) if spec.divided else None
 

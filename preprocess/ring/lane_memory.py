@@ -1,4 +1,4 @@
-"""How the ring's memory is divided: the control block of the ring and of each lane, and the lanes' samples.
+"""The division of the ring's memory: the control block of the ring and of each lane, and the lanes' samples.
 
 Every (reader, writer) pair of a lane has three semaphores:
 
@@ -95,7 +95,7 @@ class RaggedLane:
 
     @property
     def certain(self) -> int:
-        """How many portions of each maker find room together, whatever their samples are."""
+        """Portions of each maker that find room together, whatever their samples are."""
         return self._region_bytes // self.portion_bytes
 
     def take(self, places: Indices, out: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ class RaggedSlot:
 
     @property
     def packed_bytes(self) -> PackedBytes:
-        """What was written."""
+        """The bytes that were written."""
         samples = int(self._table[list(self._rows), 1].sum())
         return PackedBytes(samples, self.used - samples)
 

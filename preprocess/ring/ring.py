@@ -350,7 +350,7 @@ class SlotHolder(Protocol):
 
     @property
     def name(self) -> str:
-        """How an error names it."""
+        """Its name in errors."""
         ...
 
     def publish(self, slot: Slot) -> None:
@@ -544,7 +544,7 @@ class LaneWriter:
         return not any(holder.has_released(turns) for holder in self.holders)
 
     def _late(self, turn: int) -> list[SlotHolder]:
-        """Those on whom a turn's slot waits: who hold its place, or all where enough lies ready for the foremost."""
+        """Holders that have not released this turn's slot yet; all where enough lies ready for the foremost."""
         if self._is_far_ahead(turn):
             return self.holders
         needed = turn + 1 - self._slots // self._makers
@@ -596,7 +596,7 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """All readers and writers of the last opening have gone, or are dead."""
+        """Whether all readers and writers of the last opening have gone, or are dead."""
         return not self._users()
 
     def cursor(self, reader: int) -> int:

@@ -1,1 +1,1 @@
-"""What a sample is: its layout, its place in an epoch's order, its stream, and what can be wrong with it."""
+"""Samples: their layout, their order in an epoch, their streams, and the errors that they can have."""

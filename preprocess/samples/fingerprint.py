@@ -50,7 +50,7 @@ class Fingerprint:
         return cls(length, numbers[: len(digests)], tuple(digests))
 
     def unlike(self, other: Fingerprint, here: str = "first", there: str = "then") -> str:
-        """In what another one differs, as a sentence goes on, with words for each place; "" if in nothing known."""
+        """Return the difference to another one in words, with words for each place; "" if there is none."""
         if self.length != other.length:
             return f"has {self.length} samples {here} and {other.length} {there}"
         for number, mine, theirs in zip(self.numbers, self.digests, other.digests):
@@ -65,15 +65,6 @@ def drawn_samples(length: int, seed: int) -> tuple[int, ...]:
         return tuple(range(length))
     words = np.random.Philox(key=np.array([seed % 2**64, length], np.uint64)).random_raw(64 * DRAWN)
     return tuple(dict.fromkeys([0, *(words % np.uint64(length)).tolist()]))[:DRAWN]
-
-
-def digest_of_samples(dataset: Any, seed: int) -> str:
-    """Return a digest of a map-style data set's length and of the samples that the seed draws, however long it takes.
-
-    The global generators of Python, NumPy and torch are seeded for each sample, and put back.
-    """
-    found = Fingerprint.of(len(dataset), dataset.__getitem__, seed, float("inf"))
-    return blake2b(repr((found.length, found.digests)).encode(), digest_size=16).hexdigest()
 
 
 def _stable_digest(read: Callable[[int], Any], number: int, seed: int) -> str:

@@ -26,7 +26,7 @@ _TARGET, _SUBSTITUTE = "target", "substitute"
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What one sample looks like.
+    """Shape and dtype of one sample.
 
     Attributes:
         input_shape: shape of the input; images are (height, width, channels).
@@ -63,7 +63,7 @@ class SampleLayout:
 
     @property
     def target_in_lane(self) -> np.dtype[Any]:
-        """What a lane has of a sample beside its input: its target, or that and its substitute's index."""
+        """The dtype of what a lane has of a sample beside its input: its target, or that and its substitute's index."""
         if not self.names_substitutes:
             return np.dtype((self.target_dtype, self.target_shape))
         fields = [(_TARGET, self.target_dtype, self.target_shape), (_SUBSTITUTE, np.int64)]
@@ -110,7 +110,7 @@ def substitutes_in(targets: Array) -> Array | None:
 
 @dataclass(frozen=True)
 class RaggedSize:
-    """What a map-style data set of ragged samples says of itself, as its attribute `ragged`.
+    """Sizes of ragged samples, which a map-style data set has as its attribute `ragged`.
 
     Its inputs are arrays of bytes, (any,) uint8.
 
@@ -124,7 +124,7 @@ class RaggedSize:
 
 
 class SamplePlace:
-    """Where one ragged sample goes: a row of a slot, or of an array of objects."""
+    """Place of one ragged sample: a row of a slot, or of an array of objects."""
 
     def __init__(self, rows: Any, row: int) -> None:
         self._rows, self._row = rows, row

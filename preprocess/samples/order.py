@@ -35,7 +35,7 @@ _WORD = 2**64
 
 @dataclass(frozen=True)
 class OrderSpec:
-    """How the samples of an epoch are shuffled.
+    """The way in which the samples of an epoch are shuffled.
 
     Attributes:
         shuffle: "samples": all with all, as DistributedSampler does. "blocks": see `BlockOrder`.
@@ -123,12 +123,12 @@ class BlockOrder:
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """Number of blocks."""
         return len(self.starts)
 
     @property
     def strata(self) -> int:
-        """How many there are: W, or fewer where there are fewer blocks."""
+        """Number of strata: W, or fewer where there are fewer blocks."""
         return min(self.window, self.blocks)
 
     @property
@@ -296,6 +296,14 @@ def seed_global_generators(generator: np.random.Generator) -> None:
     random.seed(word)
     np.random.seed(word)
     torch.default_generator.manual_seed(word)
+
+
+def global_generator_states() -> tuple[Any, ...]:
+    """Return what the generators of Python, NumPy and torch (CPU) will draw next: equal where nothing was drawn."""
+    import torch
+
+    name, key, *rest = np.random.get_state()
+    return random.getstate(), name, np.asarray(key).tobytes(), rest, torch.get_rng_state().numpy().tobytes()
 
 
 @contextmanager

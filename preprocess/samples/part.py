@@ -56,7 +56,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Part:
-    """Which training samples a network trains on, and which of them are held out from it.
+    """The training samples that a network trains on, and those of them that are held out from it.
 
     The subset is taken first; one fold of what is left is held out; the bag is drawn from the rest.
 
@@ -96,12 +96,12 @@ class Part:
         return np.sort(np.array_split(drawn, fold.count)[fold.index])
 
     def train_count(self, length: int) -> int:
-        """How many indices `train` gives; nothing is drawn."""
+        """Return the number of indices that `train` gives; nothing is drawn."""
         rest = self._subset_size(length) - self.held_out_count(length)
         return rest if self.bag is None else _bag_size(self.bag, rest)
 
     def held_out_count(self, length: int) -> int:
-        """How many indices `held_out` gives; nothing is drawn."""
+        """Return the number of indices that `held_out` gives; nothing is drawn."""
         if self.fold is None:
             return 0
         each, more = divmod(self._subset_size(length), self.fold.count)
@@ -155,7 +155,7 @@ class MemberOrder:
 
     @property
     def own(self) -> Mask:
-        """Which samples of the data set are its own, (n,)."""
+        """Mask of its own samples among those of the data set, (n,)."""
         return self._is_own
 
     @property
@@ -181,7 +181,7 @@ class MemberOrder:
         return self.places(epoch)[number] + self.length * rounds
 
     def tail(self, epoch: int, padded: int) -> int:
-        """How far an epoch of the stream must reach into its order again, to have `padded_places` all."""
+        """Return how far an epoch of the stream must reach into its order again, to have all `padded_places`."""
         if padded <= self.samples:
             return 0
         return int(self.padded_places(epoch, padded)[-1]) + 1 - self.length

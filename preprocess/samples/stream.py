@@ -1,4 +1,4 @@
-"""What travels in control messages: data sets, streams and lanes; and which sample lies where in a lane.
+"""Data sets, streams and lanes as control messages carry them, and the place of each sample in a lane.
 
 Where preprocessors keep what they have prepared, one of them alone prepares each sample, its owner. So nobody else
 reads, keeps or evicts it, and all nodes together keep it once.
@@ -221,7 +221,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class StreamKey:
-    """What two jobs must have in common to share a lane from there on: data set (with its transforms), seed, epoch."""
+    """Key of a stream: jobs with equal data set (with its transforms), seed and epoch can share a lane from there."""
 
     data: str
     seed: int
@@ -233,7 +233,7 @@ class StreamKey:
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """One opening of a lane: which stream it carries, and for whom.
+    """One opening of a lane: the stream that it carries, and its readers.
 
     Attributes:
         lane: number of the lane, the same on every node.
@@ -300,7 +300,7 @@ def epoch_keys(schedule: LaneSchedule, orders: EpochOrders, seed: int, epoch: in
 
 
 class SampleOwners:
-    """Who owns which sample: sample x is preprocessor x mod W's, where that one is a maker, else another's.
+    """Owners of samples: sample x is preprocessor x mod W's, where that one is a maker, else another's.
 
     So a maker that is lost, or rests, changes nothing for the samples of the others. Where the order goes by blocks,
     all samples of a block have one owner: that of its stratum, or of a block of held-out samples.
@@ -330,13 +330,13 @@ class SampleOwners:
 
 
 def _by_blocks(keys: Indices, blocks: BlockOrder) -> Indices:
-    """What ownership goes by: the stratum of training samples, the block of held-out ones."""
+    """Return the keys by which samples have owners: strata of training samples, blocks of held-out ones."""
     held_out = np.maximum(keys - blocks.length, 0)
     return np.where(keys < blocks.length, blocks.strata_of(keys), blocks.held_out_blocks_of(held_out))
 
 
 class LanePortions:
-    """Which rows of each slot of a divided lane are whose: a pure function of what the lane carries.
+    """Owners of the rows of each slot of a divided lane: a pure function of what the lane carries.
 
     Args:
         spec: the lane.

@@ -1,1 +1,1 @@
-"""One service a node prepares samples for independent processes; `preprocess.sharing.loader` is their end of it."""
+"""A service of each node that prepares samples for independent processes; `preprocess.sharing.loader` is their end."""

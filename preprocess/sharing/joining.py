@@ -39,7 +39,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class PreparingCosts:
-    """What making samples takes.
+    """Costs of making samples.
 
     Attributes:
         first: c1, core-seconds for a sample of the foremost reader's stream.

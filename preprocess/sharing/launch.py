@@ -79,7 +79,7 @@ class ServicePlace:
 
     @property
     def log(self) -> Path:
-        """What the service and its preprocessors print."""
+        """The file into which the service and its preprocessors print."""
         return self.folder / f"{self._digest}.log"
 
     @contextmanager
@@ -199,7 +199,7 @@ def _secret_path() -> Path:
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How a service makes and keeps samples.
+    """Settings of a service: how it makes and keeps samples.
 
     Attributes:
         data: the data set, by names; None for one that is handed over as an object.

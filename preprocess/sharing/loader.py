@@ -62,11 +62,11 @@ class ReadingPace:
         self._begun: tuple[int, float, float] | None = None
 
     def begins(self, place: int, now: float, waited: float) -> None:
-        """The loader reads from a place on; it has waited so long in all."""
+        """Note that the loader reads from a place on, and has waited so long in all."""
         self._begun = (place, now, waited)
 
     def ends(self, place: int, now: float, waited: float) -> None:
-        """It has read up to there, and does something else from now on; nothing happens if it did so already."""
+        """Note that it has read up to a place, and does something else from now on; nothing happens a second time."""
         if self._begun is None:
             return
         (begin, since, before), self._begun = self._begun, None
@@ -133,7 +133,7 @@ class SubsetSamples:
         return order_of(length, seed, epoch, blocks)[places % length]
 
     def tail(self, epoch: int, padded: int) -> int:
-        """How far an epoch of the stream must reach into its order again, to have these places all."""
+        """Return how far an epoch of the stream must reach into its order again, to have all these places."""
         if self._order is not None:
             return self._order.tail(epoch, padded)
         return max(padded - self.count, 0)
@@ -601,7 +601,7 @@ class SharedLoader:
 
     @property
     def sharers(self) -> int:
-        """How many loaders read what this one reads, itself among them."""
+        """Number of loaders that read what this one reads, itself among them."""
         return self._stream.readers
 
     @property
@@ -663,7 +663,7 @@ class SharedLoader:
         return SubsetSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
 
     def _own_substitutes(self, data: DatasetSpec | None) -> SubsetSubstitutes | None:
-        """What makes them; None: those of the stream are taken."""
+        """Return what makes substitutes; None: those of the stream are taken."""
         if data is None or data.on_corrupt != "skip" or self._own.mask is None:
             return None
         return SubsetSubstitutes(data, self._kind, self.seed, self._own, self._note_skip)

@@ -1,4 +1,4 @@
-"""What a loader and the service of its node tell each other: JSON over a local socket; nothing is unpickled."""
+"""Messages between a loader and the service of its node: JSON over a local socket; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Rested:
 
 @dataclass(frozen=True)
 class Failed:
-    """What the loader waits for will not come."""
+    """Word that what the loader waits for will not come."""
 
     reason: str
 

@@ -57,7 +57,7 @@ from preprocess.store.sample_store import StoreBudget
 
 @dataclass(frozen=True, order=True)
 class StreamName:
-    """What loaders must want alike to read together: which part of the data, seed and epoch."""
+    """The part of the data, seed and epoch that loaders must have in common to read together."""
 
     kind: str
     seed: int
@@ -96,7 +96,7 @@ class _Wish:
 
 @dataclass
 class ReadingGroups:
-    """Who reads what with whom, and who waits.
+    """Groups of loaders that read together, and loaders that wait.
 
     Args:
         patience: seconds that a loader waits for others at the start of an epoch.
@@ -310,7 +310,7 @@ def first_place(spec: LaneSpec) -> int:
 
 @dataclass(frozen=True)
 class SecondLanes:
-    """What making samples takes where a stream has a second lane.
+    """Costs of making samples where a stream has a second lane.
 
     Attributes:
         costs: what a sample costs; None: nobody knows.

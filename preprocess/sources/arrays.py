@@ -191,7 +191,7 @@ class PackedArray:
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:

@@ -161,7 +161,7 @@ def most_memory() -> int:
 
 
 def bounded(read: Callable[..., Any], told: str) -> None:
-    """In the other process: read as told, within the bounds; whoever opens the file then tells what Python can tell."""
+    """Read as told, within the bounds, in the other process; whoever opens the file then tells what Python can tell."""
     seconds, memory, arguments = json.loads(told)
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = int(used.ru_utime + used.ru_stime)

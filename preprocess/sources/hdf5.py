@@ -250,7 +250,7 @@ def try_hdf5(path: str, **arguments: Any) -> None:
 
 
 def try_samples(told: str) -> None:
-    """In a process of its own: open a file with `open_hdf5`'s arguments, as JSON, and read a little of it."""
+    """Open a file with `open_hdf5`'s arguments, as JSON, in a process of its own, and read a little of it."""
     bounded(lambda **given: _opened(**given, is_trial=True), told)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.samples.errors import NotArrays, SourceError, load_object
-from preprocess.samples.layout import Array, RaggedSize, SampleLayout
+from preprocess.samples.layout import Array, Indices, RaggedSize, SampleLayout
 from preprocess.samples.order import global_generators_seeded
 from preprocess.sources.arrays import is_plain_image
 
@@ -29,6 +29,7 @@ class MapStyleSource:
 
     Attributes:
         items: the data set.
+        copies_many: whether `copy` can be called: not of ragged inputs.
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
@@ -41,6 +42,7 @@ class MapStyleSource:
         dtype = "int64" if number.dtype == np.bool_ else str(number.dtype)
         size = getattr(items, "ragged", None)
         self._ragged = size if isinstance(size, RaggedSize) else None
+        self.copies_many = self._ragged is None and bool(image.ndim)
         if self._ragged is None:
             self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
         else:
@@ -55,6 +57,29 @@ class MapStyleSource:
         if self._ragged is not None and array.nbytes > self._ragged.most:
             raise ValueError(f"the sample has {array.nbytes} bytes, the largest {self._ragged.most}")
         return (array[..., None] if self._add_channel else array), np.asarray(target)
+
+    def copy(self, indices: Indices, inputs: Array, targets: Array) -> None:
+        """Write many samples into inputs and targets of the layout, (count, ...) each, as `read` gives them.
+
+        Raises:
+            ValueError, TypeError: one is not like the others, or its target does not fit.
+        """
+        items = self.items
+        pairs = [items[index] for index in indices.tolist()]
+        images = [np.asarray(image) for image, _ in pairs]
+        shape = inputs.shape[1:-1] if self._add_channel else inputs.shape[1:]
+        if any(image.shape != shape for image in images):
+            raise ValueError("a sample has another shape than the others")
+        rows: Array = inputs.reshape(-1, *shape[1:])
+        if not np.shares_memory(rows, inputs):
+            raise ValueError("the rows do not lie side by side")
+        np.concatenate(images, out=rows, casting="no")
+        found = [target for _, target in pairs]
+        plain = all(isinstance(target, (int, float, np.generic)) for target in found)
+        values = np.array(found) if plain else np.array([np.asarray(target) for target in found])
+        if values.shape != targets.shape or not np.can_cast(values.dtype, targets.dtype, "same_kind"):
+            raise ValueError("a target has another shape or dtype than the others")
+        targets[...] = values
 
     def _first_pair(self, what: str, looks: int) -> tuple[Array, Array]:
         errors = []
@@ -88,7 +113,7 @@ class MapStyleSource:
 
 
 def _no_pair(sample: Any) -> str | None:
-    """What a sample is that is unlike (input, target), whatever unpacks into two; None: a pair, or nobody knows."""
+    """Describe a sample that is unlike (input, target), whatever unpacks into two; None: a pair, or nobody knows."""
     if isinstance(sample, Mapping):
         return f"a {type(sample).__name__} of {', '.join(map(str, sample))}"
     if isinstance(sample, (tuple, list)):
@@ -168,3 +193,65 @@ def _length(items: Any, what: str) -> int:
     if length == 0:
         raise SourceError(what, "a source needs at least one sample", "give one that is not empty")
     return length
+
+
+SIDE = 28
+DOT = 3  # pixels: how high and wide a dot of the font is
+AWAY = 2  # pixels: how far a digit may be from the middle, each way
+HELD_OUT_SHARE = 4  # one held-out picture for so many that train
+
+# Seven rows of five dots for each digit, from 0 to 9.
+_FONT = (
+    "01110 10001 10011 10101 11001 10001 01110",
+    "00100 01100 00100 00100 00100 00100 01110",
+    "01110 10001 00001 00010 00100 01000 11111",
+    "11111 00010 00100 00010 00001 10001 01110",
+    "00010 00110 01010 10010 11111 00010 00010",
+    "11111 10000 11110 00001 00001 10001 01110",
+    "00110 01000 10000 11110 10001 10001 01110",
+    "11111 00001 00010 00100 01000 01000 01000",
+    "01110 10001 10001 01110 10001 10001 01110",
+    "01110 10001 10001 01111 00001 00010 01100",
+)
+
+
+class DrawnDigits:
+    """Noisy pictures of digits of a dotted font, shape (28, 28), uint8, with the digit, int64.
+
+    Each picture is a function of its number and of `train` alone: place, brightness, lost dots and noise are drawn from
+    them.
+
+    Args:
+        train: the pictures to train on, else the held-out ones, of which there are a quarter as many.
+        count: how many pictures there are to train on.
+
+    Raises:
+        ValueError: `count` is less than 4.
+    """
+
+    def __init__(self, train: bool = True, count: int = 4000) -> None:
+        if count < HELD_OUT_SHARE:
+            raise ValueError(f"count {count}: at least {HELD_OUT_SHARE} pictures, one of them held out for every 4")
+        self.count = count if train else count // HELD_OUT_SHARE
+        self.part = 0 if train else 1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Array, int]:
+        if not 0 <= index < self.count:
+            raise IndexError(f"picture {index}: there are {self.count}")
+        rng = np.random.default_rng([self.part, index])
+        digit = int(rng.integers(len(_FONT)))
+        return _picture(digit, rng), digit
+
+
+def _picture(digit: int, rng: np.random.Generator) -> Array:
+    """The digit somewhere on a noisy ground; (28, 28), uint8."""
+    dots = np.array([[int(dot) for dot in row] for row in _FONT[digit].split()])
+    dots[rng.random(dots.shape) < 0.1] = 0
+    drawn = np.kron(dots, np.ones((DOT, DOT)))
+    top, left = ((SIDE - length) // 2 + int(rng.integers(-AWAY, AWAY + 1)) for length in drawn.shape)
+    picture = rng.normal(40, 40, (SIDE, SIDE))
+    picture[top : top + drawn.shape[0], left : left + drawn.shape[1]] += rng.uniform(90, 200) * drawn
+    return picture.clip(0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Where samples come from: what a source has, how one is opened by name, and what it says of the order."""
+"""Sources of samples: the protocol, how one is opened by name, and what it says of the order."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def block_bytes(source: Source, blocks: int) -> tuple[int, int]:
 
 
 def _checked(given: Any, length: int, what: str) -> Indices:
-    """What a map-style data set says its blocks' starts are."""
+    """Return the starts of blocks that a map-style data set has, once they are checked."""
     try:
         starts = np.asarray(given)
         ok = starts.ndim == 1 and starts.dtype.kind in "iu" and starts.size and starts[0] == 0
@@ -449,7 +449,7 @@ def _images(root: Path, files: list[str], channels: int) -> ImageFolderSource:
 
 
 def try_inputs(told: str) -> None:
-    """In a process of its own: open an HDF5 file without targets, and read a little of it."""
+    """Open an HDF5 file without targets, in a process of its own, and read a little of it."""
     bounded(_opened_hdf5, told)
 
 

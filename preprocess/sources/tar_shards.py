@@ -40,7 +40,7 @@ MEND = "write the shard anew"
 
 @dataclass(frozen=True)
 class TarFields:
-    """Which members of a sample are read, by the endings of their names behind the key, without the first dot.
+    """Members of a sample that are read, by the endings of their names behind the key, without the first dot.
 
     Attributes:
         inputs: the member's ending, such as jpg or x.npy; None: the sample's image.

@@ -38,7 +38,7 @@ class EpochPart(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotPortion:
-    """What one preprocessor makes of a slot.
+    """One preprocessor's part of a slot.
 
     Attributes:
         spec: the lane.
@@ -196,7 +196,7 @@ class FinishedSamples:
 
 @dataclass
 class _Awaited:
-    """Which epochs of a stream have yet to be read.
+    """Epochs of a stream that have yet to be read.
 
     Attributes:
         waiting: the first that anybody without a lane has; infinite: nobody has.

@@ -1,4 +1,4 @@
-"""When each sample is read next, over all lanes that are open: pure functions of (seed, epoch) tell it.
+"""Times at which each sample is read next, over all open lanes: pure functions of (seed, epoch) tell them.
 
 Orders of epochs are known before they are read, so nothing is guessed but the streams' paces (as Rahm and Ferguson,
 1993, estimate them for scans that share a buffer).
@@ -236,7 +236,7 @@ def _counted(samples: int, writers: int, number: int, blocks: BlockOrder) -> npt
 
 @dataclass
 class _Stream:
-    """What one lane carries, and where it is."""
+    """Contents of one lane, and the place that it has come to."""
 
     spec: LaneSpec
     owners: SampleOwners
@@ -307,7 +307,7 @@ class LaneFutures:
         return self.futures
 
     def _free_column(self) -> int:
-        """One that no lane has; there are more of them from now on, if need be."""
+        """Return a column that no lane has; there are more of them from now on, if need be."""
         taken = {stream.column for stream in self._streams.values()}
         column = min(set(range(len(taken) + 1)) - taken)
         if column >= self.futures.streams:
@@ -325,7 +325,7 @@ class LaneFutures:
         self._paces.forget(column)
 
     def _epoch(self, stream: _Stream, epoch: int) -> Indices:
-        """This preprocessor's samples of an epoch, by number, in the order in which they are read."""
+        """Return this preprocessor's samples of an epoch, by number, in the order in which they are read."""
         schedule = stream.spec.schedule
         keys = epoch_keys(schedule, self._orders, stream.spec.stream.seed, epoch)
         keys = keys[schedule.length :] if _is_held_out(schedule) else keys

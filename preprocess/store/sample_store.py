@@ -1,4 +1,4 @@
-"""What a preprocessor keeps of a data set: its samples after the transforms that draw nothing.
+"""The prepared samples of a data set that a preprocessor keeps, as they are after the transforms that draw nothing.
 
 All lanes use it, whatever their seeds and epochs: what comes after, a random crop or flip, is done for each anew.
 
@@ -191,7 +191,7 @@ _ABSENT = -1
 
 @dataclass(frozen=True)
 class Choice:
-    """What becomes of samples that were just prepared.
+    """Fate of samples that were just prepared.
 
     Attributes:
         kept: whether each is kept, (count,).
@@ -232,7 +232,7 @@ class Keeper:
         return self._place.nbytes + self._kept.nbytes + self._bytes.nbytes
 
     def __len__(self) -> int:
-        """How many samples are kept."""
+        """Number of samples that are kept."""
         return self._count
 
     def holds(self, samples: Indices) -> npt.NDArray[np.bool_]:
@@ -264,7 +264,7 @@ class Keeper:
         return Choice(kept, evicted)
 
     def forget(self, samples: Indices) -> None:
-        """These kept samples are lost."""
+        """Forget kept samples, which are lost."""
         self._remove(np.sort(self._place[samples].astype(np.int64)))
 
     def relabel(self, labels: Indices, futures: KnownFutures) -> None:
@@ -426,7 +426,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class StoreBudget:
-    """What one preprocessor may keep of one data set.
+    """Room for what one preprocessor keeps of one data set.
 
     Attributes:
         memory: bytes.
@@ -441,7 +441,7 @@ class StoreBudget:
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """What a store has done so far.
+    """Counts of a store's work so far.
 
     Attributes:
         prepared: samples that were read and prepared.
@@ -458,7 +458,7 @@ class StoreStatistics:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What a store keeps: whose samples, and for what.
+    """The samples that a store keeps, and for which ring.
 
     Attributes:
         writers: preprocessors of the run.

@@ -117,6 +117,12 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any])
     return np.empty(shape, dtype)
 
 
+def set_checked(transform: Any, **values: Any) -> None:
+    """Set fields of a frozen transform to their checked form: (vertical, horizontal) of a size, floats of a range."""
+    for name, value in values.items():
+        object.__setattr__(transform, name, value)
+
+
 @dataclass(frozen=True)
 class Resize:
     """Scale the image, to a fixed size or with its proportions kept.
@@ -140,7 +146,7 @@ class Resize:
             given = {"size": self.size, "shortest": self.shortest}
             raise TransformError(given, "resize takes size or shortest, one of them", "write resize: {size: 224}")
         if self.size is not None:
-            pair(self.size, "size", 1)
+            set_checked(self, size=pair(self.size, "size", 1))
         elif not isinstance(self.shortest, int) or isinstance(self.shortest, bool) or self.shortest < 1:
             raise TransformError(self.shortest, "shortest is a whole number of at least 1", "write shortest: 256")
 
@@ -157,17 +163,13 @@ class Resize:
         return resized
 
     def _new_size(self, height: int, width: int) -> tuple[int, int]:
-        if self._size is not None:
-            return self._size
+        if self.size is not None:
+            return self.size[0], self.size[1]
         if height < 0 or width < 0:
             return -1, -1
         if height <= width:
             return self.shortest, self.shortest * width // height
         return self.shortest * height // width, self.shortest
-
-    @cached_property
-    def _size(self) -> tuple[int, int] | None:
-        return None if self.size is None else pair(self.size, "size", 1)
 
     @cached_property
     def _flag(self) -> int:
@@ -191,38 +193,29 @@ class RandomCrop:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        pair(self.size, "size", 1)
-        pair(self.padding, "padding", 0)
+        set_checked(self, size=pair(self.size, "size", 1), padding=pair(self.padding, "padding", 0))
         check_number(self.fill, "fill", -(2**31), 2**31)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         height, width, channels = image_shape(shape, "random_crop")
         self._check_fits(height, width)
-        return (*self._size, channels)
+        return (*self.size, channels)
 
     def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
-        (height, width), (pad_y, pad_x) = self._size, self._padding
+        (height, width), (pad_y, pad_x) = self.size, self.padding
         rows, columns, _ = image.shape
         self._check_fits(rows, columns)
         top = int(rng.integers(rows + 2 * pad_y - height + 1)) - pad_y
         left = int(rng.integers(columns + 2 * pad_x - width + 1)) - pad_x
         return self._cut(image, top, left, out)
 
-    @cached_property
-    def _size(self) -> tuple[int, int]:
-        return pair(self.size, "size", 1)
-
-    @cached_property
-    def _padding(self) -> tuple[int, int]:
-        return pair(self.padding, "padding", 0)
-
     def _check_fits(self, height: int, width: int) -> None:
-        pad_y, pad_x = self._padding
-        check_fits(self._size, height + 2 * pad_y if height >= 0 else -1, width + 2 * pad_x if width >= 0 else -1)
+        pad_y, pad_x = self.padding
+        check_fits(self.size, height + 2 * pad_y if height >= 0 else -1, width + 2 * pad_x if width >= 0 else -1)
 
     def _cut(self, image: Array, top: int, left: int, out: Array | None) -> Array:
         """Cut at a place that may reach over the edges, without making the padded image."""
-        height, width = self._size
+        height, width = self.size
         rows, columns, channels = image.shape
         if top >= 0 and left >= 0 and top + height <= rows and left + width <= columns:
             return image[top : top + height, left : left + width]
@@ -247,22 +240,18 @@ class CenterCrop:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        pair(self.size, "size", 1)
+        set_checked(self, size=pair(self.size, "size", 1))
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         height, width, channels = image_shape(shape, "center_crop")
-        check_fits(self._size, height, width)
-        return (*self._size, channels)
+        check_fits(self.size, height, width)
+        return (*self.size, channels)
 
     def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
-        height, width = self._size
-        check_fits(self._size, *image.shape[:2])
+        height, width = self.size
+        check_fits(self.size, *image.shape[:2])
         top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
         return image[top : top + height, left : left + width]
-
-    @cached_property
-    def _size(self) -> tuple[int, int]:
-        return pair(self.size, "size", 1)
 
 
 #: Places that are tried before the middle of the image is taken, as in torchvision.
@@ -293,27 +282,26 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         interpolation_flag(self.interpolation, "random_resized_crop")
-        pair(self.size, "size", 1)
-        number_range(self.scale, "scale", 0, 1)
-        number_range(self.ratio, "ratio", 0, 2**31)
+        scale, ratio = number_range(self.scale, "scale", 0, 1), number_range(self.ratio, "ratio", 0, 2**31)
+        set_checked(self, size=pair(self.size, "size", 1), scale=scale, ratio=ratio)
         for value, name in ((self.scale, "scale"), (self.ratio, "ratio")):
             if value[0] <= 0:
                 raise TransformError(value, f"{name} is above 0", f"mend {name}")
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*self._size, image_shape(shape, "random_resized_crop")[2])
+        return (*self.size, image_shape(shape, "random_resized_crop")[2])
 
     def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
         rows, columns, channels = image.shape
         top, left, height, width = self.draw(rows, columns, rng)
         part = image[top : top + height, left : left + width]
-        resized = destination(out, (*self._size, channels), image.dtype)
-        self._resize(part, self._width_and_height, resized, 0, 0, self._flag)
+        resized = destination(out, (*self.size, channels), image.dtype)
+        self._resize(part, self.size[::-1], resized, 0, 0, self._flag)
         return resized
 
     def draw(self, rows: int, columns: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """Draw (top, left, height, width) of a part of an image of that many rows and columns."""
-        (least, greatest), (low, high) = self._scale, self._log_ratio
+        (least, greatest), (low, high) = self.scale, self._log_ratio
         for _ in range(_TRIES):
             share, form, down, across = rng.random(4).tolist()
             area = rows * columns * (least + (greatest - least) * share)
@@ -324,7 +312,7 @@ class RandomResizedCrop:
         return self._middle(rows, columns)
 
     def _middle(self, rows: int, columns: int) -> tuple[int, int, int, int]:
-        least, greatest = self._ratio
+        least, greatest = self.ratio
         height, width = rows, columns
         if columns < least * rows:
             height = max(1, round(columns / least))
@@ -340,24 +328,8 @@ class RandomResizedCrop:
         return cv2.resize
 
     @cached_property
-    def _width_and_height(self) -> tuple[int, int]:
-        return self._size[::-1]
-
-    @cached_property
-    def _size(self) -> tuple[int, int]:
-        return pair(self.size, "size", 1)
-
-    @cached_property
-    def _scale(self) -> tuple[float, float]:
-        return number_range(self.scale, "scale", 0, 1)
-
-    @cached_property
-    def _ratio(self) -> tuple[float, float]:
-        return number_range(self.ratio, "ratio", 0, 2**31)
-
-    @cached_property
     def _log_ratio(self) -> tuple[float, float]:
-        return math.log(self._ratio[0]), math.log(self._ratio[1])
+        return math.log(self.ratio[0]), math.log(self.ratio[1])
 
     @cached_property
     def _flag(self) -> int:

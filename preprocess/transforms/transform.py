@@ -144,7 +144,7 @@ class Pipeline:
         return image
 
     def apply_into(self, image: Array, rng: np.random.Generator | None, slot_view: InputPlace) -> None:
-        """Transform one image and write the result to `slot_view`; rng may be None only without transforms.
+        """Transform one image and write the result to `slot_view`; rng may be None where no transform draws.
 
         Raises:
             ValueError: the result does not have the slot's shape and dtype.
@@ -165,7 +165,7 @@ class Pipeline:
 
     @cached_property
     def _steps(self) -> list[tuple[_Step, bool]]:
-        """What to call for each transform, and whether it writes to the slot.
+        """The function to call for each transform, and whether it writes to the slot.
 
         Those do that come after the last one to change the shape, and that one itself. A user's own never does, nor
         one before it: its result may be kept, or be a view of what it was given.

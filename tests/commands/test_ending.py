@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.commands.ending import end, mendable
+from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import BAD_INPUT, FAILED, STOPPED
 from fleet.machine.standard_streams import tell
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fleet.commands import ending
-from fleet.commands.one_job.last_words import LastWords, tell_all
+from fleet.commands import entry
+from fleet.commands.train_errors import LastWords, tell_all
 from fleet.machine.launch.launched import BAD_INPUT, FAILED
 from tests.run.support.processes import MPIEXEC, run
 from trainers import Diverged, PeerFailed
@@ -20,16 +20,16 @@ from trainers.task.unfit_task import UnfitTask
 
 LATE = """
 from mpi4py import MPI
-from fleet.commands.one_job import told_together
-from fleet.commands.one_job.last_words import LastWords
+from fleet.commands import train_errors
+from fleet.commands.train_errors import LastWords
 
-told_together.WORDS_SECONDS = told_together.ANSWER_SECONDS = 0.5
+train_errors.WORDS_SECONDS = train_errors.ANSWER_SECONDS = 0.5
 world = MPI.COMM_WORLD
 if world.rank == 1:
-    assert told_together.tell_together(world, LastWords(1, "RuntimeError", "the hull leaks", fails=True)) == 1
+    assert train_errors.tell_together(world, LastWords(1, "RuntimeError", "the hull leaks", fails=True)) == 1
 world.Barrier()
 if world.rank == 0:
-    assert told_together.tell_together(world, LastWords(1, "PeerFailed", "rank 1 failed", echo=True)) == 1
+    assert train_errors.tell_together(world, LastWords(1, "PeerFailed", "rank 1 failed", echo=True)) == 1
 world.Barrier()
 """
 
@@ -70,16 +70,16 @@ def test_how_torch_calls_a_layer_is_left_out(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_failure_of_fleet_is_told_with_all_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(capsys, raised("raise ValueError('the cargo')", ending.__file__))
+    said = told(capsys, raised("raise ValueError('the cargo')", entry.__file__))
     assert said.startswith("fleet: the job failed: ValueError: the cargo\nit was raised in none of your lines")
-    assert f'File "{ending.__file__}", line 1' in said
+    assert f'File "{entry.__file__}", line 1' in said
 
 
 def test_what_torch_refuses_is_told_without_lines_of_fleet(capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(capsys, raised("import torch\ntorch.nn.functional.linear(torch.zeros(2), 3)", ending.__file__))
-    assert ending.__file__ in said  # a function in C has no line: the caller's counts
-    said = told(capsys, raised("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", ending.__file__))
-    assert ending.__file__ not in said and "nn/modules/linear.py" in said and "none of these lines is yours" in said
+    said = told(capsys, raised("import torch\ntorch.nn.functional.linear(torch.zeros(2), 3)", entry.__file__))
+    assert entry.__file__ in said  # a function in C has no line: the caller's counts
+    said = told(capsys, raised("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", entry.__file__))
+    assert entry.__file__ not in said and "nn/modules/linear.py" in said and "none of these lines is yours" in said
 
 
 def test_an_installed_package_is_a_persons_code_and_torch_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.commands.cli import app
-from fleet.commands.entry import ALONE
-from fleet.commands.trace import trace_tensors
+from fleet.commands.entry import COMMANDS, command_of
 from fleet.machine.launch.launched import loading
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +27,9 @@ def test_a_module_in_the_current_folder_hides_none_of_pythons(tmp_path: Path, na
     assert done.returncode == 0 and "doctor" in done.stdout, done.stderr
 
 
-def test_the_commands_that_are_loaded_alone_are_all_but_one() -> None:
-    whole = {command.callback for command in app.registered_commands}
-    alone = {getattr(import_module(f"fleet.commands.{name}"), name) for name in ALONE}
-    assert whole - alone == {trace_tensors} and alone < whole
+def test_each_command_is_loaded_alone_and_stands_in_the_whole() -> None:
+    whole = [command.callback for command in app.registered_commands]
+    assert whole == [command_of(name) for name in COMMANDS] and len({*whole}) == len(COMMANDS)
 
 
 def test_a_word_that_is_no_command_is_told_with_those_that_there_are() -> None:

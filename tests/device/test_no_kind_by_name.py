@@ -12,7 +12,7 @@ KINDS = {"cuda", "xpu", "hpu", "mps", "mtia", "npu"}
 ROOMS = ("fleet", "preprocess", "trainers")
 SETTINGS = {"torch.backends.cuda", "torch.version.cuda"}
 """What torch has for one kind alone: switches of TF32 and attention, and the version that it was built with."""
-OF_USERS = {"fleet/spec/from_script/own_machine.py": {"torch.cuda", "torch.Tensor.cuda"}}
+OF_USERS = {"fleet/spec/from_script/watched_script.py": {"torch.cuda", "torch.Tensor.cuda"}}
 """What a training script of a user may call while a spec is made of it."""
 
 

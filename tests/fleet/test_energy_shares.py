@@ -18,7 +18,7 @@ class Host:
 
     def __init__(self) -> None:
         self.now, self.asked, self.events = 0.0, list[list[int]](), list[Event]()
-        self.shares = EnergyShares((0, 5), self._ask, self, lambda: self.now)
+        self.shares = EnergyShares((0, 5), self._ask, self.record, lambda: self.now)
 
     def _ask(self, ranks: Iterable[int]) -> None:
         self.asked.append(list(ranks))
@@ -30,7 +30,7 @@ class Host:
     def read(self, rank: int, seconds: float, *joules: tuple[tuple[int, ...], float], **keys: Any) -> None:
         devices, values = tuple(each for each, _ in joules), tuple(each for _, each in joules)
         told = {"sources": ("rapl",), **keys}
-        self.shares.take(EnergyRead(rank, f"n{rank}", seconds, devices, values, **told))
+        self.shares.on_energy_read(EnergyRead(rank, f"n{rank}", seconds, devices, values, **told))
 
     def totals(self) -> EnergyTotals:
         self.shares.write()

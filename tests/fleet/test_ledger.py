@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, Standing
 from fleet.coordination.live_state import LiveState, recall
 from fleet.journal import events
 from fleet.scheduling.model.data_path import DataPath

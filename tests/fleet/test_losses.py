@@ -24,7 +24,7 @@ from fleet.coordination.protocol import (
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from preprocess import SampleLayout
 from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey
 
@@ -82,7 +82,7 @@ class Machine:
             StopFlag(),
             lambda skipped: None,
             (4, 2, 1.0),
-            EnergyShares((), lambda ranks: None, Unread()),
+            EnergyShares((), lambda ranks: None, Unread().record),
         )
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:

@@ -11,8 +11,7 @@ import pytest
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
 from fleet.coordination.failures import RanksLost
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, Standing
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal

@@ -8,8 +8,7 @@ from typing import Any
 
 from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, RunHooks, Started, StopReason
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, Standing
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal, as_json

@@ -77,7 +77,7 @@ def test_a_job_whose_samples_a_trainer_prepares_does_without_it_meanwhile(
     scene.books.record(events.Planned(round=1, allocation={"a": (0,)}, paces={}, lent=0))
     scene.start("a", 0)
     assert scene.advance() and scene.measured == [("new", (1,))] and not scene.rates.unhelped.devices
-    scene.rates.take(Measured("new", (1,), 5.0, 4, 0.5, 0.1))
+    scene.rates.on_measured(Measured("new", (1,), 5.0, 4, 0.5, 0.1))
     assert not scene.advance(), "its rates are known"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
-from fleet.coordination.open_lanes import LaneMates, OpenLanes, StreamPlace
+from fleet.coordination.open_lanes import LaneGrouping, OpenLanes, StreamPlace
 from fleet.coordination.protocol import OpenLane, Start
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
@@ -66,7 +66,7 @@ def opened(
     ranks += [Place(rank, 0, "n", "trainer", rank - 1, "cpu", (), 1, 1, 1) for rank in range(1, 5)]
     post = Post()
     crew = WorkerChannel(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
-    mates = LaneMates(ledger(places, made, epochs))
+    mates = LaneGrouping(ledger(places, made, epochs))
     starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
     found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
     told = {message.lane.lane: message.lane.schedule.first_place for _, message in post.told(OpenLane)}
@@ -114,3 +114,13 @@ def test_all_preprocessors_work_where_each_keeps_samples_of_its_own(divided: boo
     crew = WorkerChannel(Post(), ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
     ((_, lane),) = OpenLanes(crew, Book(divided), 4).open_for([Start("a", (0,), 0, 0, False, (), makers=1)], False)
     assert lane.makers == makers
+
+
+@pytest.mark.parametrize(("asked", "most", "filled"), [(0, 2, 2), (3, 2, 2), (1, 2, 1), (0, 0, 3)])
+def test_no_more_preprocessors_fill_a_lane_than_it_has_slots_for(asked: int, most: int, filled: int) -> None:
+    ranks = [Place(rank, 0, "n", "preprocessor", None, "cpu", (), 1, 1, 1) for rank in range(3)]
+    ranks.append(Place(3, 0, "n", "trainer", 0, "cpu", (), 1, 1, 1))
+    crew = WorkerChannel(Post(), ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
+    lanes = OpenLanes(crew, Book(), 4, makers=most)
+    ((_, lane),) = lanes.open_for([Start("a", (0,), 0, 0, False, (), makers=asked)], False)
+    assert len(lane.makers) == filled

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fleet.commands.compare import compare
-from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import run_job
+from fleet.commands.train_options import TrainOptions
 from tests.fleet.support.settings import kept_settings
 from tests.run.support.processes import FLEET, run
 from trainers import read

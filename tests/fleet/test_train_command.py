@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import run_job
+from fleet.commands.train_options import TrainOptions
 from tests.fleet.support.settings import kept_settings
 from tests.run.support.processes import FLEET, MPIEXEC, Ended, Running, run, started
 from trainers import read, write

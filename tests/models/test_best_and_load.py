@@ -15,8 +15,8 @@ import torch
 from typer.testing import CliRunner, Result
 
 import fleet
-from fleet.commands.best import COLUMNS
 from fleet.commands.cli import app
+from fleet.commands.results import COLUMNS
 from fleet.models.errors import HarvestError
 from fleet.models.load import Ensemble
 from fleet.models.members import BestValue, read_members

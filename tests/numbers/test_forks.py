@@ -24,7 +24,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("taken", "asked"),
     [
-        ("from fleet.machine.signals import StopFlag\nstop = StopFlag()\nstop.install()", "stop()"),
+        ("from fleet.machine.launch.launched import StopFlag\nstop = StopFlag()\nstop.install()", "stop()"),
         (
             "from preprocess.files.modules import let_forks_end\nsignal.signal(signal.SIGTERM, lambda *_: None)\n"
             "let_forks_end([signal.SIGTERM])",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleet.commands.simulated.page import comparison_page as comparison_page
+from fleet.commands.simulated_report import comparison_page as comparison_page
 from fleet.report.run_history import build_history
 from fleet.report.run_page import render
 from fleet.scheduling.model.cluster import Cluster

@@ -14,7 +14,7 @@ import pytest
 from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.options import RunOptions
 from fleet.session.stages.opened import Opened, open_run
 from fleet.session.stages.output import output_to

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from mpi4py import MPI
+
 from fleet.machine.cluster_map import ClusterMap
 from fleet.session.lanes import AHEAD, SPARE_LANES, LaneBook, largest_batch, ring_plan
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
+from preprocess.ring.ring import Ring
 from preprocess.samples.order import epoch_order
 from preprocess.samples.stream import StreamKey
 
@@ -48,6 +52,55 @@ def test_samples_are_made_ahead_for_two_steps_and_for_a_part_of_a_long_ring(runt
     assert ring_plan(runtime(resources={"ring_samples": 64 * AHEAD}), 1, 1).ahead == 4 * AHEAD
     large = runtime({"name": "a", "batch_size": AHEAD}, resources={"ring_samples": 4 * AHEAD, "slot_samples": 4})
     assert ring_plan(large, 1, 1).ahead == ring_plan(large, 1, 1).samples == 4 * AHEAD + 4
+
+
+MANY = [{"name": f"net-{number}", "seed": number} for number in range(40)]
+
+
+def test_lanes_that_have_no_room_together_are_made_shorter(runtime: Runtimes) -> None:
+    made = runtime(*MANY, resources={"ring_samples": 512, "slot_samples": 4})
+    whole = ring_plan(made, 40, 2)
+    half = ring_plan(made, 40, 2, whole.lanes * whole.lane_bytes // 2)
+    assert (half.lanes, half.writers, half.makers) == (whole.lanes, 2, 2)
+    assert half.lanes * half.lane_bytes <= whole.lanes * whole.lane_bytes // 2
+    assert whole.samples / 2.2 < half.samples < whole.samples and half.ahead <= half.samples
+    least = ring_plan(made, 40, 2, 1)
+    assert least.samples == 2 * 8 + 4, "two steps of the largest batch have to fit"
+    assert ring_plan(made, 40, 2, 2 * whole.lanes * whole.lane_bytes) == whole
+
+
+def test_fewer_preprocessors_fill_a_lane_that_has_no_room_for_two_slots_of_each(runtime: Runtimes) -> None:
+    made = runtime(*MANY, resources={"ring_samples": 512, "slot_samples": 4})
+    whole, room = ring_plan(made, 40, 1000), ring_plan(made, 40, 1).lanes * ring_plan(made, 40, 1).lane_bytes
+    bound = ring_plan(made, 40, 1000, room)
+    assert whole.makers == 1000 and whole.lanes * whole.lane_bytes > 10 * room
+    assert bound.lanes * bound.lane_bytes <= room and 1 < bound.makers < 100
+
+
+def test_a_ring_within_its_room_carries_the_largest_steps_through_shared_memory(runtime: Runtimes) -> None:
+    made = runtime(*MANY, resources={"ring_samples": 512, "slot_samples": 4})
+    plan = ring_plan(made, 40, 2, 80_000)
+    ring = Ring.create(MPI.COMM_SELF, plan.lanes, plan.lane_bytes, plan.slot_samples, plan.writers)
+    try:
+        assert ring.shape.bytes < plan.node_bytes(1) and plan.lanes * plan.lane_bytes <= 80_000
+        (layout,) = (facts.layout for facts in made.facts.values())
+        for generation, lane in enumerate(ring.lanes, 1):
+            lane.open(layout, [0], generation, samples=plan.samples, makers=range(plan.makers), ahead=plan.ahead)
+            writers = [lane.writer(number, layout, generation) for number in range(plan.makers)]
+            reader = lane.reader(0, layout, generation)
+            step = 2 * largest_batch(made.spec.jobs[0])
+            for begin in range(0, 5 * step, step):
+                for position in range(begin, begin + step, plan.slot_samples):
+                    with writers[position // plan.slot_samples % plan.makers].slot(timeout=5.0) as slot:
+                        slot.targets[:] = np.arange(slot.start, slot.stop)
+                assert reader.wait(begin + step, timeout=5.0)
+                assert reader.take(range(begin, begin + step))[1].tolist() == list(range(begin, begin + step))
+                reader.release(begin + step)
+            reader.leave()
+            for writer in writers:
+                writer.close()
+    finally:
+        ring.free()
 
 
 def test_there_is_a_lane_for_each_group_that_can_be_and_one_that_closes(runtime: Runtimes) -> None:

@@ -129,7 +129,7 @@ def test_a_file_that_holds_no_job_is_refused(run: Opened) -> None:
 
 def test_an_offer_waits_where_no_lane_is_left_for_it(run: Opened, offer: Offer) -> None:
     plan = ring_plan(run.rank.runtime, 3, 1)
-    offer(ring=RingPlan(1, plan.samples, plan.lane_bytes, plan.slot_samples, plan.writers, plan.ahead))
+    offer(ring=RingPlan(1, plan.samples, plan.lane_bytes, plan.slot_samples, plan.writers, plan.ahead, plan.makers))
     assert offers(run).verdict("late") is None, "nobody has said no"
     assert "late" not in run.books.ledger.jobs
 

@@ -20,7 +20,7 @@ from fleet.coordination.protocol import (
     StopRequested,
 )
 from fleet.machine.cluster_map import ClusterMap
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.measuring.plan import Measurement
 from fleet.session.measuring.profiler import Effort, MeasurementResult, Profiler, Waiting
 from fleet.workers.rank import Rank

@@ -10,9 +10,7 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from fleet.commands.simulated.figures import POINTS
-from fleet.commands.simulated.page import comparison_page
-from fleet.commands.simulated.side_by_side import columns, rows
+from fleet.commands.simulated_report import POINTS, columns, comparison_page, rows
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import Case, cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from fleet.machine.doctor import listeners_by_node, listeners_here
-from fleet.machine.launch.local_launch import Mpiexec
-from fleet.machine.launch.loopback import keep_on_loopback, listening
+from fleet.machine.launch.local_launch import Mpiexec, keep_on_loopback, listening
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, Running, run, started
 from trainers.messages.torch_backend import joined_store, listening_store
@@ -157,7 +156,7 @@ def test_the_store_of_torch_s_messages_is_a_file_of_this_user_alone(tmp_path: Pa
         "import os, stat, sys",
         "from pathlib import Path",
         "from mpi4py import MPI",
-        "from fleet.commands.one_job.torch_world import transport_of_world",
+        "from fleet.commands.train_options import transport_of_world",
         "transport_of_world(MPI.COMM_WORLD, True)",
         "import torch.distributed as dist",
         "store = dist.distributed_c10d._get_default_store().underlying_store",

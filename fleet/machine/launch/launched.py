@@ -1,4 +1,4 @@
-"""The exit codes of fleet's commands and ranks; scripts and schedulers rely on them. It imports nothing."""
+"""Exit codes, and what a rank knows of the launch that started it and leaves there; imported first, and so light."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import atexit
 import faulthandler
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
+from preprocess.files.modules import let_forks_end
 from preprocess.files.writing import leave_note, write_whole
 
 DONE = 0
@@ -181,3 +184,37 @@ def copy_small_messages() -> None:
     """
     for name, value in _VARIABLES.items():
         os.environ.setdefault(name, value)
+
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""SIGHUP comes when a terminal closes, as when a connection is lost."""
+
+
+def stopping() -> list[signal.Signals]:
+    """Return the signals that stop this process: not SIGHUP where it is ignored, as below nohup."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOPPING if not (ignored and number == signal.SIGHUP)]
+
+
+class StopFlag:
+    """Raised by SIGTERM, SIGINT, SIGUSR1 or SIGHUP."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+    def install(self) -> None:
+        """Take the signals over; from now on they only raise the flag, but in processes that are forked."""
+        numbers = stopping()
+        for number in numbers:
+            signal.signal(number, self._raise)
+        let_forks_end(numbers)
+
+    def __call__(self) -> bool:
+        return self.raised
+
+    def set(self) -> None:
+        """Raise it without a signal."""
+        self.raised = True
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        self.set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.job_checkpoints import KeptBest, kept_bests
+from fleet.coordination.job_record import KeptBest, kept_bests
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory, no_run
 from fleet.journal.journal import identity_of, read_journal

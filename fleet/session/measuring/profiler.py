@@ -25,7 +25,7 @@ from fleet.coordination.protocol import (
     StopRequested,
 )
 from fleet.machine.cluster_map import ClusterMap
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.measuring.plan import Measurement
 from preprocess.making.costs import MadeRates
 

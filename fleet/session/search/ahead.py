@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.job_record import Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment

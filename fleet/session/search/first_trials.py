@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fleet.coordination.job_checkpoints import standing
+from fleet.coordination.job_record import standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Dropped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fleet.coordination.job_checkpoints import Standing
+from fleet.coordination.job_record import Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Copy, Decision

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fleet.coordination.coordinator import dropped_by
-from fleet.coordination.job_checkpoints import Standing
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.job_record import JobRecord, Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.journal.run_requests import OwnTrial, SearchRequests, StopRequests

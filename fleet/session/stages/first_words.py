@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 import fleet
-from fleet.coordination.job_checkpoints import settle_best, told_bests
+from fleet.coordination.job_record import settle_best, told_bests
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.cluster_map import ClusterMap

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fleet.cluster.batch_systems import find_allocation
-from fleet.coordination.coordinator import heed
+from fleet.coordination.coordinator import apply_stop_requests
 from fleet.coordination.live_state import run_summary
 from fleet.journal.run_requests import StopRequests
 from fleet.journal.whole_files import EnsembleFile
@@ -101,7 +101,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     wishes = StopRequests(output.directory.path)
     if searching is not None:
         searching.begin()
-    heed(Halted(wishes, searching), books.keeper)
+    apply_stop_requests(Halted(wishes, searching).jobs(), books.keeper)
     walltime = Walltime(
         rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
     )

@@ -9,9 +9,9 @@ from functools import partial
 
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import RunHooks
-from fleet.coordination.job_checkpoints import Standing, settle_best
+from fleet.coordination.job_record import Standing, settle_best
 from fleet.coordination.live_executor import EnergyShares, LiveExecutor
-from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneMates, OpenLanes
+from fleet.coordination.open_lanes import AwaitedEpochs, KeptEpochs, LaneGrouping, OpenLanes
 from fleet.coordination.protocol import MakeRing, ReadEnergy
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal import events
@@ -23,7 +23,7 @@ from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.scheduling.policies.least_laxity import LeastLaxity
 from fleet.scheduling.policies.what_is_left import WhatIsLeft
 from fleet.session.devices_to_plan import devices_to_plan
-from fleet.session.lanes import LaneBook, ring_plan
+from fleet.session.lanes import LaneBook, ring_of
 from fleet.session.priced_devices import prices_of
 from fleet.session.search.searching import Halted
 from fleet.session.stages.books import stands
@@ -135,7 +135,7 @@ def start(rated: Rated) -> Running:
     """Have the rings made on all nodes."""
     opened = rated.opened
     rank, wire = opened.rank, opened.wire
-    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
+    ring = ring_of(rank.runtime, rank.cluster)
     wire.check_lanes(ring.lanes)
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
@@ -148,7 +148,7 @@ def start(rated: Rated) -> Running:
     awaited = AwaitedEpochs(ledger, opened.searching is not None)
     book = LaneBook(rank, ring, awaited.first)
     kept = KeptEpochs(crew, awaited) if opened.searching is None else None  # any trial may yet come to any epoch
-    lanes = OpenLanes(crew, book, ring.lanes, LaneMates(ledger), kept)
+    lanes = OpenLanes(crew, book, ring.lanes, LaneGrouping(ledger), kept, ring.makers)
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )
@@ -172,6 +172,6 @@ def _energy(opened: Opened, crew: WorkerChannel) -> EnergyShares:
     readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
 
     def ask(ranks: Iterable[int]) -> None:
-        crew.tell_keepers(ranks, ReadEnergy())
+        crew.send_to_keepers(ranks, ReadEnergy())
 
-    return EnergyShares(readers, ask, opened.books.keeper)
+    return EnergyShares(readers, ask, opened.books.keeper.record)

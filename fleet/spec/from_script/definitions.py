@@ -1,15 +1,25 @@
-"""What of a script can be imported, and the definitions of one that trains when it is."""
+"""What of a script can be imported: its definitions, the file of parts beside a spec, and what a module defines."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import importlib
+import inspect
+import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from fleet.spec.from_script.calls import Unwritten
+import torch
+from torch import nn
+
+from fleet.spec.from_script.first_spec import Found
+from fleet.spec.from_script.provenance import MAIN, Calls, Unwritten
+from fleet.spec.from_script.watched_script import Script
 from preprocess.files.reading import read_text
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -143,3 +153,154 @@ def _binds(node: ast.stmt) -> set[str]:
 
 def _uses(node: ast.stmt) -> Iterator[str]:
     return (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+_ARGUMENTS = {
+    "model": "",
+    "loss": "outputs, targets",
+    "schedule": "optimizer",
+    "joined": "samples",
+    "weights": "samples",
+}
+_MEANING = {
+    "model": "The network.",
+    "loss": "The mean loss of a batch.",
+    "schedule": "The schedule of the learning rate, which is stepped once a step.",
+    "joined": "A batch of samples.",
+    "weights": "How often each training sample is drawn, in relation to the others.",
+    "train_data": "The samples to train on.",
+    "held_out_data": "The samples to evaluate on.",
+}
+
+
+def parts_text(
+    calls: Calls, script: Definitions, functions: Mapping[str, str], names: Mapping[str, str], copies: bool
+) -> str | None:
+    """The file's text; None: it is not needed.
+
+    Args:
+        functions: what a function gives -> its body.
+        names: what a function gives -> its name.
+        copies: whether it has copies of the script's definitions, since importing the script would train.
+
+    Raises:
+        Unwritten: a definition cannot be copied.
+    """
+    own = calls.own | (calls.named if copies else set())
+    if not functions and not (copies and own):
+        return None
+    why = "which would train if it were imported" if copies else "which plain values cannot make"
+    what = "Copies of definitions" if copies else "Parts"
+    copied = script.needed(own) if own and copies else ""
+    imports = [f"import {each}" for each in sorted(calls.imports) if f"import {each}" not in copied.splitlines()]
+    blocks = [f'"""{what} of {script.name}.py, {why}."""', "\n".join(imports)]
+    if copied:
+        blocks.append(copied)
+    elif own:
+        blocks.append(f"from {calls.module} import {', '.join(sorted(own))}")
+    head = "\n\n".join(block for block in blocks if block)
+    return "\n\n\n".join([head, *(_function(key, names[key], body) for key, body in functions.items())]) + "\n"
+
+
+def _function(key: str, name: str, body: str) -> str:
+    lines = [f"def {name}({_ARGUMENTS.get(key, '')}):", f'    """{_MEANING[key]}"""']
+    return "\n".join([*lines, *(f"    {line}" for line in body.splitlines())])
+
+
+_TASK = ("model", "optimizer", "dataset", "loss")
+_WITHOUT_DATA = "define a class with len() and [index] -> (input, target) that takes no arguments, or `train` alone"
+_WITHOUT_NETWORKS = (
+    "define a torch.nn.Module, or a task class (docs/how-to/port-a-ddp-script.md), that takes no arguments"
+)
+
+
+def read_definitions(script: Script) -> Found:
+    """Write down each task class and each network that can be made without arguments, with the first data set."""
+    classes = list(_classes(script))
+    tasks = [
+        each for each in classes if all(callable(getattr(each, name, None)) for name in _TASK) and _can_be_made(each)
+    ]
+    if tasks:
+        jobs = tuple(
+            {"name": _job_name(each), "task": _address(each, script), "stop": {"epochs": 10}} for each in tasks
+        )
+        return Found(jobs=jobs, told=("how many epochs to train is not known: 10 are written",))
+    networks = [each for each in classes if issubclass(each, nn.Module) and _can_be_made(each, on_meta=True)]
+    problems = (
+        [] if networks else [f"{script.module} has no network that is made without arguments; {_WITHOUT_NETWORKS}"]
+    )
+    samples = next((found for each in classes if (found := _data_section(each, script)) is not None), None)
+    if samples is None:
+        problems.append(f"{script.module} has no data set; {_WITHOUT_DATA}")
+        return Found(problems=tuple(problems))
+    section, loss = samples
+    common = {
+        "data": "samples",
+        "optimizer": {"name": "AdamW", "arguments": {"lr": 0.001}},
+        "loss": loss,
+        "metrics": ["accuracy" if loss == "cross_entropy" else "mean_absolute_error"],
+        "stop": {"epochs": 10},
+    }
+    jobs = tuple({"name": _job_name(each), "model": _address(each, script), **common} for each in networks)
+    told = ("nothing was trained: the optimizer, the loss and 10 epochs are a beginning of fleet's own",)
+    return Found({"samples": section}, jobs, 0, None, told, tuple(problems))
+
+
+def _classes(script: Script) -> Iterator[type]:
+    """The classes that the module defines, or a package's modules, in the order of their lines."""
+    for module in _modules(script):
+        found = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
+        yield from found
+
+
+def _modules(script: Script) -> Iterator[ModuleType]:
+    if script.package != script.module:
+        yield sys.modules[MAIN]
+        return
+    top = importlib.import_module(script.package)
+    yield top
+    for each in pkgutil.walk_packages(top.__path__, f"{script.package}."):
+        if not each.name.endswith("__main__"):
+            yield importlib.import_module(each.name)
+
+
+def _can_be_made(kind: type, on_meta: bool = False) -> bool:
+    try:
+        with torch.random.fork_rng(), torch.device("meta" if on_meta else "cpu"):
+            kind()
+    except Exception:  # of the class's own code, or an argument that it needs
+        return False
+    return True
+
+
+def _data_section(kind: type, script: Script) -> tuple[dict[str, Any], str] | None:
+    """The section of a data set, and the loss that fits its targets; None: the class is none."""
+    if issubclass(kind, nn.Module) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
+        return None
+    address = _address(kind, script)
+    takes_train = "train" in inspect.signature(kind).parameters
+    for arguments in ({"train": True}, {}) if takes_train else ({},):
+        try:
+            made: Any = kind(**arguments)
+            _, target = made[0]
+        except Exception:  # no pairs, no data, or an argument that it needs
+            continue
+        whole = torch.as_tensor(target)
+        section: dict[str, Any] = {"train": {"source": address, "arguments": arguments}}
+        if arguments:
+            section["held_out"] = {"source": address, "arguments": {"train": False}}
+        return section, "mse_loss" if whole.is_floating_point() else "cross_entropy"
+    return None
+
+
+def _address(kind: type, script: Script) -> str:
+    module = script.module if kind.__module__ == MAIN else kind.__module__
+    return f"{module}:{kind.__qualname__}"
+
+
+def _job_name(kind: type) -> str:
+    """A class's name as a job's: TwoWords becomes two-words."""
+    letters = [
+        f"-{each.lower()}" if each.isupper() and place else each.lower() for place, each in enumerate(kind.__name__)
+    ]
+    return "".join(letters) if not kind.__name__.isupper() else kind.__name__.lower()

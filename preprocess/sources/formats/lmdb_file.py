@@ -171,7 +171,7 @@ def open_lmdb(
 
 
 def try_lmdb(told: str) -> None:
-    """In a process of its own: open a file with `open_lmdb`'s arguments, as JSON, and read a little of it."""
+    """Open a file with `open_lmdb`'s arguments, as JSON, in a process of its own, and read a little of it."""
     bounded(LmdbSource, told)
 
 

@@ -39,7 +39,7 @@ _MEND = "make numbers, texts or image files of it, or give a map-style data set 
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """What a column holds.
+    """Kind of a column's contents.
 
     Attributes:
         name: its name.
@@ -147,7 +147,7 @@ def _plain_array(array: Any, path: str) -> Any:
 
 
 def _decoded_bytes(array: Any) -> int:
-    """What the values of a dictionary take once each stands in its rows; an upper bound where that is small."""
+    """Return the bytes of a dictionary's values once each stands in its rows; an upper bound where that is small."""
     import pyarrow.compute as pc
     from pyarrow import types
 
@@ -320,7 +320,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class TableArguments:
-    """How the samples of a table are made of its columns: the arguments that `parquet` and `arrow` share.
+    """Arguments that `parquet` and `arrow` share: how samples are made of a table's columns.
 
     Attributes:
         inputs: the column of the input, or a list of columns of numbers, which are joined to one vector.
@@ -413,7 +413,7 @@ class TableSource:
 
     @property
     def chunks_read(self) -> int:
-        """How often a chunk was read for its rows."""
+        """Number of times that a chunk was read for its rows."""
         return self._rows.chunks_read
 
     def block_starts(self) -> Indices:
@@ -612,7 +612,7 @@ class ParquetTable:
         return self._paths[number], sum(self.rows[chunk - group : chunk])
 
     def _leaf(self, name: str) -> str:
-        """What to read of a column: of an image that has a path beside its bytes, the bytes."""
+        """Return the part of a column that is read: of an image that has a path beside its bytes, the bytes."""
         kind = self.schema.field(name).type
         return f"{name}.bytes" if hasattr(kind, "get_field_index") and kind.get_field_index("bytes") >= 0 else name
 
@@ -718,7 +718,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _features(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
-    """What Hugging Face notes of the columns."""
+    """Return what Hugging Face notes of the columns."""
     try:
         noted = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (LookupError, TypeError, ValueError):
@@ -905,7 +905,7 @@ def saved_folder(path: str, split: str | None) -> tuple[list[str], Mapping[str, 
 
 
 def _noted(path: Path) -> dict[str, Any] | None:
-    """What a JSON file says; None if there is none."""
+    """Return what a JSON file says; None if there is none."""
     if not path.exists():
         return None
     try:

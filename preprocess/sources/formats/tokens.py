@@ -78,7 +78,7 @@ _SCANNED = 1 << 24  # ids that are looked through at once for ends of documents
 
 
 class Cuts(Protocol):
-    """Where the samples of one file begin and end."""
+    """Begins and ends of the samples of one file."""
 
     def __len__(self) -> int: ...
 

@@ -28,7 +28,7 @@ MEND = "copy it anew from where it came, or write it anew"
 
 @dataclass(frozen=True)
 class WindowArguments:
-    """How samples are cut out of variables: the arguments that `zarr` and `netcdf` share.
+    """Arguments that `zarr` and `netcdf` share: how samples are cut out of variables.
 
     Attributes:
         inputs, targets: names of variables, or one name.
@@ -54,7 +54,7 @@ class WindowArguments:
 
 @dataclass(frozen=True)
 class Packing:
-    """How a variable's values are stored: (stored * scale + offset), or missing."""
+    """Stored form of a variable's values: (stored * scale + offset), or missing."""
 
     scale: float
     offset: float
@@ -323,7 +323,7 @@ def open_netcdf(
 
 
 def try_netcdf(told: str) -> None:
-    """In a process of its own: open a file with `open_netcdf`'s arguments, as JSON, and read a little of it."""
+    """Open a file with `open_netcdf`'s arguments, as JSON, in a process of its own, and read a little of it."""
     bounded(_opened, told)
 
 

@@ -244,7 +244,7 @@ class CheckedArray:
         return self._array[steps]
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
-        """Where the files lie, in numbers of files, that hold these steps."""
+        """Yield the places, in numbers of files, of the files that hold these steps."""
         sides = [range(-(-length // chunk)) for length, chunk in zip(self.shape[1:], self._grid[1:])]
         return itertools.product(range(start // self._grid[0], -(-stop // self._grid[0])), *sides)
 
@@ -316,7 +316,7 @@ def _told_bytes(codec: str, header: bytes) -> int:
 
 
 def _outer_codec(array: Any) -> str:
-    """What packed the files of an array last."""
+    """Return the codec that packed the files of an array last."""
     metadata = getattr(array, "metadata", None)
     if metadata is None:  # zarr 2
         return "" if array.compressor is None else str(array.compressor.codec_id)

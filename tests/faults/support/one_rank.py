@@ -18,7 +18,7 @@ import torch
 from fleet.coordination.protocol import MakeRing
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.machine.signals import StopFlag
+from fleet.machine.launch.launched import StopFlag
 from fleet.session.coordinator_rank import coordinate
 from fleet.session.measuring import rating
 from fleet.session.opening.opened_data import open_data

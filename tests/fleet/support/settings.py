@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fleet.machine.signals import STOPPING
+from fleet.machine.launch.launched import STOPPING
 
 
 @contextmanager

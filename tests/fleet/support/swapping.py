@@ -12,7 +12,7 @@ from functools import partial
 
 from mpi4py import MPI
 
-from fleet.commands.one_job.places import told_by_all
+from fleet.commands.train_rank import told_by_all
 from fleet.machine.cluster_map import _settled_cores
 from fleet.machine.devices import settle_cores
 from trainers import Group

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.spec.from_script.held_out import _rank
-from fleet.spec.from_script.loader_names import assigned_at
+from fleet.spec.from_script.first_step import _rank
+from fleet.spec.from_script.watched_script import assigned_at
 from tests.spec.from_script.conftest import Begun
 from tests.spec.from_script.test_what_scripts_do import of
 

@@ -88,7 +88,7 @@ def serve() -> None:
 
 def _import_all() -> None:
     """Import what commands use, also what they import when they first need it."""
-    for name in ("compare", "convert", "export", "extend", "predict", "report", "simulate", "submit"):
+    for name in ("compare", "convert", "predict", "results", "run", "simulate", "submit"):
         importlib.import_module(f"fleet.commands.{name}")
     from tests.trust.support.good import write_source
 

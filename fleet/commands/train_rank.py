@@ -1,39 +1,54 @@
-"""One trainer's part in `fleet train`: alone, or as one rank of several."""
+"""One trainer's part in `fleet train`, alone or as one rank of several: its device, samples, training and view."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from fleet.commands.one_job import torch_world
-from fleet.commands.one_job.last_words import MENDABLE, TOLD, LastWords, NotKept, tell_all
-from fleet.commands.one_job.options import TrainError, TrainOptions, too_many_trainers
-from fleet.commands.one_job.places import check_places, compute_near, own_device
-from fleet.commands.one_job.same_samples import datasets_alike
-from fleet.commands.one_job.told_together import tell_together
-from fleet.commands.one_job.view import TrainView
-from fleet.machine.devices import ON_DEVICES
+from fleet.commands.train_errors import MENDABLE, TOLD, LastWords, NotKept, tell_all, tell_together
+from fleet.commands.train_options import (
+    TrainError,
+    TrainOptions,
+    too_many_trainers,
+    torchrun_place,
+    transport_of_torchrun,
+    transport_of_world,
+)
+from fleet.machine.binding import RankFacts, check_binding, from_mapping, own_facts
+from fleet.machine.cluster_map import Place
+from fleet.machine.devices import ON_DEVICES, NoSuchDevice, cores_near, device_of, settle_cores
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, load_horovod
 from fleet.machine.launch.launched import (
     BAD_INPUT,
     DONE,
     FAILED,
     STOPPED,
+    StopFlag,
     copy_small_messages,
     launch_folder,
+    launched_by_us,
     leave,
     leave_code,
 )
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
-from fleet.machine.signals import StopFlag
 from fleet.machine.standard_streams import tell
+from fleet.report.terminal import progress_bar
 from fleet.spec.references import resolve
+from preprocess.making.fingerprints import of_its_own
+from preprocess.samples.fingerprint import MEND, Fingerprint
+from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
-from trainers.job.single_job import News, SingleJob, TaskDatasets
+from trainers.device.own_device import select
+from trainers.job.single_job import News, SingleJob, TaskDatasets, sample_of
 from trainers.messages.device_channel import why_not
 from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
@@ -42,11 +57,15 @@ from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
-from trainers.task.task import made_task
+from trainers.task.task import Task, made_task, name_of, order_seed_of
 from trainers.task.task_checks import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+    from rich.console import Console
+
+    from trainers.job.single_job import News
+
 
 _T = TypeVar("_T")
 
@@ -91,11 +110,11 @@ def train_in_torchrun(options: TrainOptions) -> int:
     """Train as one of the processes that torchrun started; return this one's exit code."""
     stop = StopFlag()
     stop.install()
-    rank, size, local = torch_world.torchrun_place()
+    rank, size, local = torchrun_place()
 
     def join() -> Group:
         _check_size(options, size)
-        return Group.over(torch_world.transport_of_torchrun())
+        return Group.over(transport_of_torchrun())
 
     def tell_of(said: LastWords) -> int:
         """Tell it on rank 0, and elsewhere what is this rank's own: torchrun ends the others at once."""
@@ -109,7 +128,7 @@ def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> G
     _check_size(options, world.size)
     if options.reduce != "torch" or world.size == 1:
         return Group.form(world, range(world.size), _TAG)
-    return Group.over(torch_world.transport_of_world(world, node.size == world.size))
+    return Group.over(transport_of_world(world, node.size == world.size))
 
 
 def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
@@ -260,3 +279,182 @@ class _Silent:
 
 def _nothing() -> None:
     return
+
+
+def own_device(kind: str, local: int) -> torch.device:
+    """The device of the `local`-th trainer of this machine, as this thread's.
+
+    Raises:
+        TrainError: there is none of this kind.
+    """
+    try:
+        device = torch.device(device_of(kind, local))
+    except NoSuchDevice as error:
+        raise TrainError(f"--device {kind}: {error}") from None
+    select(device)
+    return device
+
+
+def compute_near(group: Group, device: torch.device) -> None:
+    """Let members compute on cores near their devices, as far as they have some; all members call it."""
+    properties = None if device.type == "cpu" else torch.get_device_module(device).get_device_properties(device)
+    mine = {
+        "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "near": [] if properties is None else cores_near(properties),
+    }
+    told = told_by_all(group, mine)
+    hosts = [each["host"] for each in told]
+    cores, near = ([each[name] for each in told] for name in ("cores", "near"))
+    settle_cores(partial(told_by_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
+
+
+def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """What all members give, in their order, on each of them."""
+    everything: list[dict[str, Any]] = group.bcast_tree(group.gather_trees(mine))
+    return everything
+
+
+def check_places(group: Group, device: torch.device, options: TrainOptions) -> None:
+    """Refuse, as `fleet run` does, ranks that share a GPU, or that have none where others have. All members call it.
+
+    Raises:
+        TrainError: on every member alike.
+    """
+    if group.size == 1:
+        return
+    own = json.dumps(asdict(_facts(group.ranks[group.index], device))).encode()
+    everyone = _on_nodes([from_mapping(json.loads(part)) for part in group.gather_bytes(own)])
+    findings = check_binding(everyone, options.threads) if everyone else []
+    refused = "\n  ".join(finding.text for finding in findings if finding.refuses)
+    refused = group.bcast_bytes(refused.encode()).decode()
+    if refused:
+        raise TrainError(refused)
+
+
+def _facts(rank: int, device: torch.device) -> RankFacts:
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    return own_facts(Place(rank, 0, socket.gethostname(), "trainer", rank, str(device), cores, 0, 0, None))
+
+
+def _on_nodes(facts: list[RankFacts]) -> list[RankFacts]:
+    """The facts of all ranks, each with the number of its node: that of its lowest rank."""
+    hosts = [rank.host for rank in facts]
+    return [replace(rank, node=hosts.index(rank.host)) for rank in facts]
+
+
+def datasets_alike(
+    task: Task, group: Group, find: Callable[[], TaskDatasets], say: Callable[[str], None]
+) -> TaskDatasets:
+    """Return the task's data sets, once all members have found theirs to be the same.
+
+    A data set whose samples draw from a generator of its own is told of, and constructed anew: nothing was drawn then.
+
+    Args:
+        find: constructs them; all members call it.
+        say: is told, on the master.
+
+    Raises:
+        TrainError: they are others elsewhere, or the held-out part is another one when it is constructed again.
+    """
+    data, job = find(), name_of(task)
+    prints = _prints(task, data)
+    told = _unlike_again(task, data, prints) if group.is_master else ""
+    gathered = group.gather_bytes(json.dumps({kind: asdict(each) for kind, each in prints.items()}).encode())
+    if group.is_master and not told:
+        told = next((text for rank, each in enumerate(gathered) if (text := _unlike(prints, each, rank))), "")
+    told = group.bcast_bytes(told.encode()).decode()
+    if told:
+        raise TrainError(f"task {job}: {told}. {MEND}")
+    unsteady = [kind for kind, each in prints.items() if "" in each.digests]
+    for kind in unsteady:
+        say(of_its_own(f"task {job}", kind))
+    return find() if group.bcast_bytes(b"1" if unsteady else b"") else data
+
+
+def _prints(task: Task, data: TaskDatasets) -> dict[str, Fingerprint]:
+    parts = {TRAIN: data.train, HELD_OUT: data.held_out}
+    seed = order_seed_of(task)
+    return {
+        kind: Fingerprint.of(len(part), partial(sample_of, part), seed)
+        for kind, part in parts.items()
+        if part is not None and len(part)
+    }
+
+
+def _unlike_again(task: Task, data: TaskDatasets, prints: dict[str, Fingerprint]) -> str:
+    if HELD_OUT not in prints:
+        return ""
+    again = data.constructed(task, False)
+    unlike = prints[HELD_OUT].unlike(Fingerprint.of(len(again), partial(sample_of, again), order_seed_of(task)))
+    return unlike and f"constructed a second time, the held-out part {unlike}, so held-out samples are trained on"
+
+
+def _unlike(prints: dict[str, Fingerprint], said: bytes, rank: int) -> str:
+    for kind, values in json.loads(said).items():
+        theirs = Fingerprint(values["length"], tuple(values["numbers"]), tuple(values["digests"]))
+        unlike = prints[kind].unlike(theirs, "on rank 0", f"on rank {rank}") if kind in prints else ""
+        if unlike:
+            return f"its {'training' if kind == TRAIN else 'held-out'} part {unlike}"
+    return ""
+
+
+class TrainView:
+    """Shows news of a job of `steps` steps. A context: the bar goes away at its end.
+
+    unread: called when the terminal, or the reader of a pipe, is gone; nothing is shown from then on.
+    """
+
+    def __init__(self, name: str, steps: int, unread: Callable[[], None]) -> None:
+        self._console, self._unread = _console(), unread
+        self._steps = steps
+        self._bar = progress_bar(self._console)
+        self._task = self._bar.add_task(name, total=steps, note="")
+
+    def __enter__(self) -> TrainView:
+        with self._showing():
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        with self._showing():
+            self._bar.stop()
+
+    def __call__(self, news: News) -> None:
+        """Show where the job stands, or what an epoch came to."""
+        from trainers.job.single_job import EpochDone
+
+        if isinstance(news, EpochDone):
+            self._bar.update(self._task, completed=news.steps)
+            self.say(f"epoch {news.epoch} done at step {news.steps}: {_metrics(news.metrics)}")
+            return
+        note = f"epoch {news.epoch + 1}, loss {news.loss:.4g}, {news.rate:.4g} samples/s"
+        self._bar.update(self._task, completed=news.steps, note=note)
+        if self._bar.disable:
+            self.say(f"step {news.steps} of {self._steps}: {note}")
+
+    def say(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
+        with self._showing():
+            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    @contextmanager
+    def _showing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SystemExit):  # what rich raises where a pipe has no reader
+            self._console.quiet = True
+            self._unread()
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()) or "no metrics"
+
+
+def _console() -> Console:
+    """Standard output. Only the process that started ranks knows whether it is a terminal."""
+    from rich.console import Console
+
+    from fleet.session.console import rank_console
+
+    return rank_console() if launched_by_us() else Console()
