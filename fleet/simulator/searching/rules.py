@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleet.simulator.comparing.settings import read_settings
+from fleet.spec.plugins import STOPPING_RULES
 from fleet.spec.search import Stopping
 
 _EXAMPLE = "halving:eta=3,rungs=1/3/9"
@@ -20,7 +21,7 @@ def stopping_of(text: str) -> Stopping:
     """
     name, _, rest = text.partition(":")
     first, _, others = rest.partition(":")
-    if first and "=" not in first:  # the class of a `module:Name`
+    if name not in STOPPING_RULES.built_in and first and "=" not in first:  # the class of a `module:Name`
         name, rest = f"{name}:{first}", others
     given = {key: _plain(key, value) for key, value in (read_settings(rest, _EXAMPLE) if rest else {}).items()}
     keys = {"arguments": given} if ":" in name else given
