@@ -24,7 +24,7 @@ import torch
 from benchmarks.turns import PATIENCE_SECONDS, Told, serve
 from benchmarks.ways_to_step import Job, Step, device_backend, plain_loop, stock_ddp, virtual_workers
 from trainers import Group, Trainer
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 from trainers.repeatable import determinism
 
 WARM_UP = 2
@@ -47,8 +47,7 @@ def beside(job: Job, workers: int, device: torch.device, folder: Path, rank: int
 def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: Path, rank: int) -> None:
     """One worker on a device of its own, whose gradients go from device to device; with fleet or under stock DDP."""
     from trainers.messages.torch_backend import TorchTransport
-    from trainers.reduce.communicators import Communicators
-    from trainers.reduce.until_met import DeviceSums
+    from trainers.reduce.device_reduce import Communicators, DeviceReducers
 
     select(device)
     before = _resident()
@@ -59,9 +58,9 @@ def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: P
         if way == "ddp-devices":
             _serve(stock_ddp(job, workers, device, rank, folder), device, folder, rank, before, group.barrier)
         else:
-            trainer = Trainer(job, workers, group, device, adder=DeviceSums(Communicators()))
+            trainer = Trainer(job, workers, group, device, reducer=DeviceReducers(Communicators()))
             data = job.batches(workers)[rank : rank + 1]
-            with trainer.adding():
+            with trainer.reducing():
                 _serve(lambda: trainer.step(data), device, folder, rank, before, group.barrier)
     made.destroy_process_group()
 
@@ -120,7 +119,7 @@ def ring(megabytes: int, workers: int, repetitions: int) -> None:
     from mpi4py import MPI
 
     from trainers import blocks_of
-    from trainers.reduce.ring import VirtualRing
+    from trainers.reduce.ordered_reduce import VirtualRing
 
     world = MPI.COMM_WORLD
     with Group.form(world, range(world.size), 10) as group:

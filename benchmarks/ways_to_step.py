@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from benchmarks.networks_to_step import STEPPED
 from trainers import Group, Trainer
-from trainers.task.step_options import StepOptions
+from trainers.task.task_options import StepOptions
 
 NETWORKS = ("cnn", "resnet", "mlp")
 

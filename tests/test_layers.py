@@ -29,7 +29,7 @@ ROOMS = {
         "sharing", "making", "store", "conversion", "ring", "sources", "transforms", "samples", "files",
     ),
     "trainers": (
-        "proof", "job", "step", "task", "reduce", "repeatable", "messages", "state", "convergence", "device", "zoo",
+        "proof", "job", "step", "task", "reduce", "repeatable", "messages", "state", "device", "zoo",
     ),
 }  # fmt: skip
 LOOSE: dict[str, set[str]] = {"fleet": {"__main__"}, "fleet.scheduling": set(), "preprocess": set(), "trainers": set()}

@@ -4,16 +4,15 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 `Checkpoint` is the job between two steps; `converged` says when it is done; `trainers.zoo` holds networks.
 """
 
-from trainers.convergence.convergence import Stop, converged
-from trainers.job.plan import BatchPlan
 from trainers.job.resize import Move, joining, resize
 from trainers.job.trainer import Trainer
 from trainers.messages.group import Group, blocks_of
 from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.reduce.first_step import UnevenGradients
+from trainers.reduce.buckets import UnevenGradients
 from trainers.repeatable.determinism import (
     Arithmetic,
     ConsistencyWarning,
+    Float32,
     Level,
     PinsDiffer,
     check_group,
@@ -24,7 +23,6 @@ from trainers.repeatable.determinism import (
 from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.repeatable.scan import Scan, scan
 from trainers.repeatable.shared_state import UntoldState
-from trainers.repeatable.single_precision import Float32
 from trainers.state.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -36,9 +34,11 @@ from trainers.state.checkpoint import (
     read,
     write,
 )
+from trainers.state.history import Stop, converged
 from trainers.step.compute import Compute, ForwardBackward, Training
 from trainers.step.losses import Diverged
 from trainers.step.virtual_worker import VirtualWorker
+from trainers.task.batch_plan import BatchPlan
 from trainers.task.task import Batch, Sums, Task
 
 __all__ = [

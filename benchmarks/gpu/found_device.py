@@ -71,7 +71,7 @@ def _look() -> FoundDevice:
 def _versions(kind: str) -> dict[str, str]:
     import torch
 
-    from trainers.repeatable.device_pins import device_pins
+    from trainers.repeatable.determinism import device_pins
 
     pins = {name: value for name, value in device_pins(torch.device(kind, 0)).items() if value}
     host = {"python": platform.python_version(), "processor": platform.processor() or platform.machine()}

@@ -103,7 +103,7 @@ def gradient(kind: str, parts: int, known: bool) -> Tensor:
     """The gradient of one batch."""
     task = Uneven(kind, parts, known)
     trainer = Trainer(task, 1, Group.alone())
-    with trainer.adding():
+    with trainer.reducing():
         trainer.step([collate(samples(kind)[:BATCH])])
     return task.seen[0]
 
@@ -141,7 +141,7 @@ def elastic(kind: str, parts: int, known: bool) -> Mapping[str, Tensor]:
     task = Uneven(kind, parts, known)
     trainer, data = Trainer(task, RANKS, Group.alone()), TaskDatasets(task)
     steps = trainer.plan(len(data.train)).steps_per_epoch * EPOCHS
-    with trainer.adding():
+    with trainer.reducing():
         SingleJob(trainer, data, lambda _: None, lambda: False).run(steps)
     return {name: each.detach() for name, each in trainer.model.named_parameters()}
 

@@ -75,7 +75,7 @@ def _trained(name: str) -> Checkpoint:
     """The state of a network after one step."""
     with Group.alone() as group:
         trainer = Trainer(_Member(name), 1, group)
-        with trainer.adding():
+        with trainer.reducing():
             trainer.step([(torch.rand(8, 1, 32, 32), torch.arange(8) % CLASSES)])
         trainer.finish_epoch({})
         saved = trainer.snapshot()

@@ -151,8 +151,7 @@ def _only_job(states: dict[str, _State]) -> dict[str, _State]:
 
 def _shown(left: _State, right: _State) -> Iterator[str]:
     """The entries that are shown and not compared."""
-    from trainers.proof.comparison import not_compared
-    from trainers.proof.histories import history_difference
+    from trainers.proof.comparison import history_difference, not_compared
 
     ours, theirs = not_compared(left.checkpoint), not_compared(right.checkpoint)
     if ours["job"] != theirs["job"]:

@@ -128,7 +128,7 @@ def _devices(options: TrainOptions) -> int:
 
 def _check_task(reference: str, made_with: Mapping[str, str]) -> None:
     """Find the class, and what it must have, before any rank starts."""
-    from trainers.task.task_checks import needed_by
+    from trainers.task.task_options import needed_by
 
     found = resolve(reference)
     needed = ("model", *needed_by(found), "dataset")
@@ -153,7 +153,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
     from fleet.commands.train_errors import LastWords, tell_all
     from fleet.commands.train_rank import TrainView
-    from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
+    from trainers.proof.ddp import DdpJob, ProcessFailed, Stopped, train_with_ddp
     from trainers.state.checkpoint import write
 
     if inside_launcher():

@@ -20,15 +20,14 @@ from fleet.machine.raised_in import a_persons_lines, lines_of_torch
 from fleet.machine.standard_streams import tell
 from fleet.spec.references import ReferenceProblem
 from trainers import CheckpointError, Diverged, PeerFailed, PeerSilent, PinsDiffer, UnevenGradients, UntoldState
-from trainers.proof.ddp_processes import ProcessFailed
+from trainers.proof.ddp import ProcessFailed
 from trainers.proof.tensor_trace import TensorTraceError
 from trainers.reduce.gradients import GradientTwice, SparseGradient
 from trainers.repeatable.instruction_sets import PinsTooLate
-from trainers.repeatable.operators import NonDeterministicOperator
-from trainers.step.compiled import CannotCompile
-from trainers.step.compute import UnfitLoss
+from trainers.repeatable.scan import NonDeterministicOperator
+from trainers.step.compute import CannotCompile, UnfitLoss
+from trainers.task.loss import UnfitTask
 from trainers.task.parts import PhaseError
-from trainers.task.unfit_task import UnfitTask
 
 if TYPE_CHECKING:
     from mpi4py import MPI

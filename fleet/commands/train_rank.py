@@ -47,18 +47,17 @@ from preprocess.making.fingerprints import of_its_own
 from preprocess.samples.fingerprint import MEND, Fingerprint
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import Checkpoint, CheckpointError, Float32, ForwardBackward, Group, Trainer, read, write
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 from trainers.job.single_job import News, SingleJob, TaskDatasets, sample_of
-from trainers.messages.device_channel import why_not
+from trainers.messages.torch_backend import why_not
 from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceFile
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.horovod import HorovodHangs, horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.horovod import HorovodHangs, horovod_reduce
+from trainers.reduce.ordered_reduce import OrderedReduce
 from trainers.repeatable import determinism
 from trainers.task.parts import is_parted
 from trainers.task.task import Task, made_task, name_of, order_seed_of
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -180,8 +179,14 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     if over_horovod:
         _agreed(group, load_horovod)
     communicators = Communicators()
-    adder = horovod_sum if over_horovod else DeviceSums(communicators) if options.reduce == "device" else InOrder
-    trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, adder)
+    reducer = (
+        horovod_reduce
+        if over_horovod
+        else DeviceReducers(communicators)
+        if options.reduce == "device"
+        else OrderedReduce
+    )
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, reducer)
     told: list[str] = []
     data = datasets_alike(task, group, lambda: _agreed(group, lambda: TaskDatasets(task)), told.append)
     if options.resume is not None:
@@ -191,7 +196,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
         for text in [*told, *([NOT_BIT_FOR_BIT] if over_horovod else [])]:
             view.say(text)
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
-        with trainer.adding():
+        with trainer.reducing():
             finished = job.run(options.steps)
         trainer.settle()
         trainer.check_finite()

@@ -25,8 +25,8 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
-from trainers.state.best_checkpoint import Best, ByMetric, best_file, best_of, drop_others, is_kept, keep_again
-from trainers.task.batch_schedule import BatchChange, BatchSchedule, from_lists
+from trainers.state.kept_checkpoints import Best, ByMetric, best_file, best_of, drop_others, is_kept, keep_again
+from trainers.task.batch_plan import BatchChange, BatchSchedule, from_lists
 
 Status = Literal["pending", "running", "stopped", "done", "failed"]
 

@@ -31,7 +31,7 @@ from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
-from trainers.task.batch_schedule import BatchChange
+from trainers.task.batch_plan import BatchChange
 
 
 class LiveState(events.Observer):

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from preprocess.samples.errors import SkippedSample
 from preprocess.samples.stream import LaneSpec
 from preprocess.sharing.messages import MessageCodec
-from trainers.state.best_checkpoint import Best
+from trainers.state.kept_checkpoints import Best
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.
 TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4

@@ -19,8 +19,8 @@ from fleet.models.stored import epoch_of
 from fleet.report.run_history import RunHistory, build_history
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.convergence.history import Direction
-from trainers.state.best_checkpoint import best_file
+from trainers.state.history import Direction
+from trainers.state.kept_checkpoints import best_file
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from fleet.models.members import Member
 from fleet.spec import EnsembleSpec, SpecTask
 from preprocess.files.modules import at_home
 from trainers import Checkpoint, read
-from trainers.repeatable.attribute_holders import is_shared
-from trainers.repeatable.plain_attributes import Attributes, PlainAttributes
+from trainers.repeatable.plain_attributes import Attributes, PlainAttributes, is_shared
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.step.finite import FiniteWeights
+from trainers.step.losses import FiniteWeights
 
 _CPU = torch.device("cpu")
 _FIRST = 0

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainers.repeatable.no_exit import no_exit
+from trainers.repeatable.process_settings import model_without_memory, no_exit
 from trainers.task.parts import is_parted
 from trainers.task.task import Batch, loss_of
-from trainers.task.without_memory import model_without_memory
 
 
 def least_table(task: Any, batch: Batch) -> int | None:

@@ -11,8 +11,8 @@ import torch
 from fleet.profiling.measure import batch_of, settle
 from preprocess import SampleLayout
 from trainers import Trainer
-from trainers.device.device_room import is_nearly_full
-from trainers.device.own_device import why_broken
+from trainers.device.device_streams import why_broken
+from trainers.device.memory import is_nearly_full
 from trainers.task.task import evaluation_batch_of
 
 FIRST = 32

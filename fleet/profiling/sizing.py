@@ -17,14 +17,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from fleet.profiling.measure import largest_collated, made_up_batch
 from preprocess import SampleLayout
 from trainers.reduce.buckets import Layout
-from trainers.repeatable.no_exit import no_exit
-from trainers.repeatable.operators import OperatorsSeen
-from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.repeatable.process_settings import model_without_memory, no_exit, spare_compiler
+from trainers.repeatable.scan import OperatorsSeen
 from trainers.step.compute import UnfitLoss, backward
 from trainers.task.parts import is_parted, rules_of
-from trainers.task.step_options import StepOptions
 from trainers.task.task import loss_of, move
-from trainers.task.without_memory import model_without_memory
+from trainers.task.task_options import StepOptions
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}

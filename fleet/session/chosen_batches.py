@@ -12,7 +12,7 @@ from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec import Job
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import batch_set
-from trainers.task.batch_schedule import BatchChange
+from trainers.task.batch_plan import BatchChange
 
 
 @dataclass

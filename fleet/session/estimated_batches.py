@@ -16,7 +16,7 @@ from fleet.session.prediction import PredictionInput, prepare
 from fleet.spec import importable
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import KnownSizes
-from trainers.device.device_room import share_of
+from trainers.device.memory import share_of
 
 
 def with_estimated_batches(ready: PredictionInput, start: float | None) -> PredictionInput:

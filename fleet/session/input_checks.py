@@ -23,7 +23,7 @@ from fleet.spec.subsets import part_problems
 from fleet.spec.trials import most_workers
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import KnownSizes, Runtime
-from trainers.device.device_room import share_of
+from trainers.device.memory import share_of
 
 
 def check_input(

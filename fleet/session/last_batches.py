@@ -13,12 +13,10 @@ from fleet.spec.problem import ABSENT, KeyPath
 from fleet.spec.trials import corner_jobs
 from fleet.workers.runtime import Runtime
 from preprocess import SampleLayout
-from trainers.repeatable.no_exit import no_exit
-from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.repeatable.process_settings import model_without_memory, no_exit, spare_compiler
 from trainers.task.parts import is_parted
-from trainers.task.step_options import StepOptions
 from trainers.task.task import loss_of
-from trainers.task.without_memory import model_without_memory
+from trainers.task.task_options import StepOptions
 
 _BATCH_NORM = "Expected more than 1"  # as torch's layers begin their refusal
 

@@ -24,10 +24,9 @@ from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, await_all
 from fleet.workers.rank import Rank, Ties, time_limit, together
 from fleet.workers.runtime import Rehearsal, Runtime
 from preprocess.files.modules import at_home
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.horovod import horovod_sum
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.horovod import horovod_reduce
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 from trainers.repeatable.instruction_sets import processor
 
 if TYPE_CHECKING:
@@ -127,9 +126,9 @@ def _play_role(rank: Rank, options: RunOptions) -> int:
         with loading():
             from fleet.workers.trainer_rank import TrainerRank
         communicators = Communicators(lost=partial(lost_ranks, rank.world))
-        adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": DeviceSums(communicators)}
-        adder = adders.get(options.reduce, InOrder)
-        code = TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
+        reducers: dict[str | None, ReducerOf] = {"horovod": horovod_reduce, "device": DeviceReducers(communicators)}
+        reducer = reducers.get(options.reduce, OrderedReduce)
+        code = TrainerRank(rank, _own_device(rank), reducer, watchdog.moves).run()
         communicators.end()
         return code
 

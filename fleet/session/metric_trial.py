@@ -29,13 +29,10 @@ from fleet.workers.runtime import Runtime
 from preprocess import Dataset
 from preprocess.samples.layout import places_in
 from preprocess.samples.order import HELD_OUT, TRAIN
-from trainers.repeatable.no_exit import no_exit
-from trainers.repeatable.process_settings import settings_kept
-from trainers.task.metrics import Metric
-from trainers.task.readings import Misfit
+from trainers.repeatable.process_settings import model_without_memory, no_exit, settings_kept
+from trainers.task.loss import UnfitTask
+from trainers.task.metrics import Metric, Misfit
 from trainers.task.task import evaluation_batch_of, move
-from trainers.task.unfit_task import UnfitTask
-from trainers.task.without_memory import model_without_memory
 
 _SAMPLES = 64
 _SECONDS = 2.0  # a slow source gives fewer

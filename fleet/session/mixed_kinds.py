@@ -7,8 +7,8 @@ import torch
 from fleet.machine.cluster_map import ClusterMap
 from fleet.workers.runtime import Runtime
 from trainers import scan
-from trainers.repeatable.multiprocessors import by_multiprocessors
-from trainers.repeatable.no_exit import no_exit
+from trainers.repeatable.process_settings import no_exit
+from trainers.repeatable.scan import by_multiprocessors
 
 UNLIKE_MODELS = (
     "its accelerators are of several models ({models}), whose libraries choose kernels of their own, and nobody has "

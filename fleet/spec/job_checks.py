@@ -29,12 +29,10 @@ from fleet.spec.problem import KeyPath, nearest
 from fleet.spec.references import Misfit, ReferenceProblem, misfits, refused, resolve
 from fleet.spec.run_length import Length, with_run
 from fleet.spec.values import Named
-from trainers.repeatable.process_settings import settings_kept
-from trainers.repeatable.spared_compiler import spare_compiler
-from trainers.repeatable.unfit_modules import unfit_modules
+from trainers.repeatable.process_settings import settings_kept, spare_compiler, without_memory
+from trainers.repeatable.shared_state import unfit_modules
 from trainers.task.parts import rules_of
-from trainers.task.task_checks import check_task, needed_by
-from trainers.task.without_memory import without_memory
+from trainers.task.task_options import check_task, needed_by
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.values import METRIC_NAME, METRIC_SAID, Arguments, Section, Text, refusal
 
 if TYPE_CHECKING:
-    from trainers.task.metrics import Given, Metric
-    from trainers.task.readings import Form
+    from trainers.task.metrics import Form, Given, Metric
 
 
 Direction = Literal["higher", "lower"]
@@ -184,8 +183,8 @@ def named_metric(entry: str | NamedMetric, form: Form | None = None) -> Metric:
     Raises:
         ReferenceProblem: there is none, or it cannot be measured batch by batch.
     """
+    from trainers.task.metrics import Form as _Form
     from trainers.task.metrics import Mean, mean_metric
-    from trainers.task.readings import Form as _Form
 
     said = section_of(entry)
     if ":" in said.reference:
@@ -206,7 +205,7 @@ def named_metric(entry: str | NamedMetric, form: Form | None = None) -> Metric:
 
 def _with_arguments(form: Form, arguments: Mapping[str, Any]) -> tuple[Form, dict[str, Any]]:
     """The form with what arguments say of it, and the other ones."""
-    from trainers.task.readings import KINDS
+    from trainers.task.metrics import KINDS
 
     left, task = dict(arguments), arguments.get("task")
     axis = left.pop("class_axis", form.class_axis)
@@ -245,7 +244,7 @@ def _of_torchmetrics(said: NamedMetric, own: _BuiltIn, form: Form, arguments: di
 
 
 def _given_values(outputs: Any, targets: Any, form: Form) -> Given | None:
-    from trainers.task.readings import Misfit, values_of
+    from trainers.task.metrics import Misfit, values_of
 
     if getattr(outputs, "dim", int)() > 1 and outputs.shape[1] > 1:
         raise Misfit(
@@ -260,7 +259,7 @@ def _given_words(outputs: Any, targets: Any, form: Form) -> Given | None:
     """Texts as they are; of class scores, the numbers of the classes as words."""
     if isinstance(outputs, (list, tuple)) and all(isinstance(text, str) for text in outputs):
         return ((list(outputs), list(targets)), {}) if outputs else None
-    from trainers.task.readings import classes_of
+    from trainers.task.metrics import classes_of
 
     said: tuple[list[str], list[str]] = ([], [])
     for one, wanted in zip(outputs, targets):

@@ -17,9 +17,8 @@ from fleet.spec.job import Job
 from fleet.spec.optimizer import Optimizer
 from fleet.spec.problem import nearest
 from fleet.spec.references import ReferenceProblem, resolve
-from trainers.step.joined_optimizer import JoinedOptimizer
-from trainers.task.loss import IGNORED, Weight, check_additive, cross_entropy_weight, loss_given
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import IGNORED, UnfitTask, Weight, check_additive, cross_entropy_weight, loss_given
+from trainers.task.parts import JoinedOptimizer
 
 _NEEDS_CLOSURE = frozenset({"LBFGS"})
 _NEEDS_METRIC = frozenset({"ReduceLROnPlateau"})

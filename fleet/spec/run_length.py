@@ -80,7 +80,7 @@ class Length:
 
 
 def _steps_of_epoch(job: Job, samples: int, batch_size: int) -> int:
-    from trainers.job.plan import BatchPlan  # here, so that reading a spec loads no NumPy
+    from trainers.task.batch_plan import BatchPlan  # here, so that reading a spec loads no NumPy
 
     return BatchPlan(samples, job.virtual_workers, batch_size, drops_last(job)).steps_per_epoch
 

@@ -40,7 +40,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     """
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.subsets import part_problems
-    from trainers.repeatable.no_exit import no_exit
+    from trainers.repeatable.process_settings import no_exit
 
     problems = [*_resource_problems(spec), *_file_problems(spec), *_rate_problems(spec)]
     with at_home(spec.folder), kept_random_state(), no_exit():

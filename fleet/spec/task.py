@@ -20,12 +20,10 @@ from fleet.spec.references import resolve
 from fleet.spec.run_length import Length, drops_last, follows_run, with_run
 from trainers.repeatable.process_settings import settings_kept
 from trainers.repeatable.random_state import seeded
-from trainers.task.batch_schedule import BatchSchedule
-from trainers.task.loss import IGNORED, Weight
-from trainers.task.metrics import Metric
-from trainers.task.readings import Form, Kind
+from trainers.task.batch_plan import BatchSchedule
+from trainers.task.loss import IGNORED, UnfitTask, Weight
+from trainers.task.metrics import Form, Kind, Metric
 from trainers.task.task import Batch, Sums, metric_objects, states_of
-from trainers.task.unfit_task import UnfitTask
 
 _AS_WRITTEN = (
     "before_step",

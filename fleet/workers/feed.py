@@ -23,7 +23,7 @@ from preprocess.samples.order import HELD_OUT, TRAIN, Mask, mask_of
 from preprocess.samples.part import MemberOrder
 from preprocess.samples.stream import LaneSchedule
 from trainers import BatchPlan
-from trainers.device.own_device import select, with_index
+from trainers.device.device_streams import select, with_index
 from trainers.state.tree import decode, encode
 from trainers.task.task import move
 

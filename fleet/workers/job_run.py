@@ -21,10 +21,10 @@ from fleet.coordination.protocol import (
 )
 from fleet.workers.feed import BatchFeed, EpochEnd, HeldOutBatch, StepBatches
 from trainers import Batch, Stop, Trainer, converged
-from trainers.convergence.history import History
-from trainers.job.stop_agreement import StopAgreement
+from trainers.job.single_job import StopAgreement
 from trainers.state import checkpoint
-from trainers.state.best_checkpoint import ByMetric, best_of, keep_best
+from trainers.state.history import History
+from trainers.state.kept_checkpoints import ByMetric, best_of, keep_best
 
 GO_ON, LEAVE, HOLD, SAVE = range(4)  # HOLD: leave, and keep the job in memory; SAVE: write a checkpoint, and go on
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
@@ -274,14 +274,14 @@ class JobRun:
 
     def _leave_out_steps_over_hosts(self) -> None:
         """Let no rate tell of steps while devices met, once they have."""
-        meets = self._trainer.is_meeting
+        meets = self._trainer.is_connecting
         if self._was_meeting and not meets:
             self._training_seconds, self._training_steps = 0.0, 0
         self._was_meeting = meets
 
     def _tell_first(self, spent: float) -> None:
         first = self._first
-        if self._group.is_master and not self._trainer.is_meeting and first.took(spent):
+        if self._group.is_master and not self._trainer.is_connecting and first.took(spent):
             self._line.tell(
                 StepsTimed(self._job, self._rate_of(first.steps, first.seconds), first.steps, first.seconds)
             )

@@ -30,10 +30,10 @@ from preprocess.samples.layout import Indices
 from preprocess.samples.order import BlockOrder
 from preprocess.samples.part import MemberOrder, Part, member_order
 from trainers import BatchPlan, Stop, Task
-from trainers.repeatable.no_exit import no_exit
-from trainers.state.best_checkpoint import ByMetric
+from trainers.repeatable.process_settings import no_exit
+from trainers.state.kept_checkpoints import ByMetric
 from trainers.state.tree import of_outline
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 from trainers.task.parts import rules_of
 
 

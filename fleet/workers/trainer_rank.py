@@ -70,13 +70,13 @@ from trainers import (
     check_group,
     latest_good,
 )
-from trainers.device.allocator import give_freed_memory_back
-from trainers.device.own_device import why_broken
+from trainers.device.device_streams import why_broken
+from trainers.device.memory import give_freed_memory_back
 from trainers.job.resize import coming, joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
-from trainers.repeatable.no_exit import no_exit
-from trainers.step.compiled import forget_graphs
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
+from trainers.repeatable.process_settings import no_exit
+from trainers.step.compute import forget_graphs
 from trainers.task.task import batch_size_of, evaluation_batch_of
 
 _IDLE_SECONDS = 1.0
@@ -88,14 +88,18 @@ class TrainerRank:
     Args:
         rank: this rank.
         device: what to train on.
-        adder: what adds gradients in groups.
+        reducer: what adds gradients in groups.
         moves: called now and then: this rank is not stuck.
     """
 
     def __init__(
-        self, rank: Rank, device: torch.device, adder: AdderOf = InOrder, moves: Callable[[], None] = lambda: None
+        self,
+        rank: Rank,
+        device: torch.device,
+        reducer: ReducerOf = OrderedReduce,
+        moves: Callable[[], None] = lambda: None,
     ) -> None:
-        self._rank, self._device, self._adder, self._moves = rank, device, adder, moves
+        self._rank, self._device, self._reducer, self._moves = rank, device, reducer, moves
         self._mailbox = rank.mailbox(TO_TRAINER)
         self._note = WorkNote(rank.directory.at_work, rank.number)
         self._ring: Ring | None = None
@@ -309,7 +313,7 @@ class TrainerRank:
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
-                with trainer.adding(at_once=True):
+                with trainer.reducing(at_once=True):
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
@@ -360,7 +364,7 @@ class TrainerRank:
             self._rank.world, order.members, order.tag, timeout=self._runtime.timeout, shares=order.shares
         )
         trainer = self._trainer(order.job, stack.enter_context(group))
-        stack.callback(trainer.meet())
+        stack.callback(trainer.connect())
         check_group(group, order.members, self._device)
         return trainer, self._restore(order, group, trainer)
 
@@ -382,7 +386,7 @@ class TrainerRank:
         runtime = runtime or self._runtime
         asked, workers = runtime.spec.determinism, runtime.job(job).virtual_workers
         arithmetic = Arithmetic(asked.level, Float32(**asked.float32))
-        return Trainer(runtime.task(job), workers, group, self._device, level=arithmetic, adder=self._adder)
+        return Trainer(runtime.task(job), workers, group, self._device, level=arithmetic, reducer=self._reducer)
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
         rehearsal = self._runtime.rehearsal
@@ -412,7 +416,7 @@ class TrainerRank:
         begin = time.perf_counter()
         with Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout) as group:
             trainer = self._trainer(order.job, group, runtime)
-            with trainer.adding():
+            with trainer.reducing():
                 forming = time.perf_counter() - begin
                 layout = self._runtime.data_of(order.job).layout
                 timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
@@ -438,7 +442,7 @@ class TrainerRank:
         held_out = runtime.held_out_of(job)
         with Group.alone() as group:
             trainer = self._trainer(job, group, runtime)
-            with trainer.adding():
+            with trainer.reducing():
                 try_batch(trainer, data.layout, held_out)
 
     def _keep_busy(self, order: KeepBusy) -> None:
@@ -447,7 +451,7 @@ class TrainerRank:
         try:
             with no_exit(), self._note.of(order.job), Group.alone() as group:
                 trainer = self._trainer(order.job, group, runtime)
-                with trainer.adding():
+                with trainer.reducing():
                     keep_busy(trainer, runtime.data_of(order.job).layout, self._has_order)
         except CannotGoOnError:
             raise

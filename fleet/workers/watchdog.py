@@ -24,7 +24,7 @@ from preprocess.files.reading import read_text
 from preprocess.files.writing import write_whole
 from preprocess.ring.shared_memory import SharedMemory, forked_memory, is_alive, node_memory, own_identity
 from trainers import messages
-from trainers.reduce import overlap
+from trainers.reduce import reduction
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
 _LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
-_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(overlap.__file__))
+_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(reduction.__file__))
 _MOST_BYTES = 1 << 20  # of a stack
 _GRACE_SECONDS = 0.25  # for a rank to speak for itself
 

@@ -16,7 +16,7 @@ from fleet.commands.train_errors import LastWords, tell_all
 from fleet.machine.launch.launched import BAD_INPUT, FAILED
 from tests.run.support.processes import MPIEXEC, run
 from trainers import Diverged, PeerFailed
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import UnfitTask
 
 LATE = """
 from mpi4py import MPI

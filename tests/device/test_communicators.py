@@ -10,7 +10,7 @@ from tests.device.rig import Failed, Rig
 
 MEMBERS = 3
 RAISED = "PeerFailed: the loss is nan"
-KEPT, SUM = "trainers.reduce.communicators", "trainers.reduce.device_sum"
+KEPT, SUM = "trainers.reduce.device_reduce", "trainers.reduce.device_reduce"
 DIFFERING = ["01", "12", "01", "01 leaving", "01"]
 MUTANTS = {
     "the master's word alone counts": (KEPT, "any(words[1:] != [name] for words in told)", "False", DIFFERING),

@@ -12,14 +12,14 @@ from tests.device.waits import ALL, ROOT, Mutant, text_of
 
 ROOMS = ("trainers/device", "trainers/reduce", "trainers/step")
 FILES = (
-    "trainers/messages/device_channel.py", "trainers/messages/group.py", "trainers/messages/transport.py",
-    "trainers/messages/mpi.py", "trainers/messages/torch_backend.py",
+    "trainers/messages/torch_backend.py", "trainers/messages/group.py", "trainers/messages/transport.py",
+    "trainers/messages/mpi.py",
     "trainers/job/trainer.py", "trainers/job/resize.py", "trainers/task/task.py",
     "fleet/workers/feed.py",
 )  # fmt: skip
 CALLED = {
     "wait", "wait_stream", "wait_event", "record_stream", "record_event", "record", "synchronize", "join", "shutdown",
-    "poll", "stream", "mark", "settle", "met", "follow", "free", "finish", "complete", "ready", "_await", "_wait",
+    "poll", "stream", "mark", "settle", "connected", "follow", "free", "finish", "complete", "ready", "_await", "_wait",
     "_finish", "_stop",
 }  # fmt: skip
 """What waits or marks when it is called: torch's, Python's and the project's own."""
@@ -39,8 +39,8 @@ NO_WAITS = {
     ("trainers.job.trainer", "update.settle(layout"): "settles where buckets lie",
     ("trainers.job.trainer", "self.settle()\n        self._count_time"): "losses on the host, which are there",
     ("trainers.step.update", "filling.finish"): "begins sums",
-    ("trainers.messages.device_channel", "meeting.join"): "naps between two looks",
-    ("trainers.messages.device_channel", "self._thread.join"): "ends a process",
+    ("trainers.messages.torch_backend", "meeting.join"): "naps between two looks",
+    ("trainers.messages.torch_backend", "self._thread.join"): "ends a process",
     ("trainers.reduce.horovod", "hvd.shutdown"): "ends Horovod",
 }
 """Calls of the same names, and what they do."""

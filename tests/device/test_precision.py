@@ -18,7 +18,7 @@ from trainers import Float32, read
 TOLD = """
 import json, torch
 from tests.gpu.device_tasks import Convolutions
-from trainers.repeatable.single_precision import float32_on
+from trainers.repeatable.determinism import float32_on
 print("a plain script has", float32_on(torch.device("cuda")))
 torch.set_float32_matmul_precision("medium")
 class Told(Convolutions):

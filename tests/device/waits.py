@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIES, MARK, OWN = (f"trainers.device.{name}" for name in ("device_copies", "mark", "own_device"))
-SUM, BUCKETS, RING, BESIDE, HOROVOD = (
-    f"trainers.reduce.{name}" for name in ("device_sum", "buckets", "ring", "overlap", "horovod")
+COPIES = "trainers.device.device_streams"
+MARK = OWN = "trainers.device.device_streams"
+SUM = BOTH = "trainers.reduce.device_reduce"
+BUCKETS, RING, BESIDE, HOROVOD = (
+    f"trainers.reduce.{name}" for name in ("buckets", "ordered_reduce", "reduction", "horovod")
 )
-CHANNEL, GROUP, TRANSPORT = (f"trainers.messages.{name}" for name in ("device_channel", "group", "transport"))
-MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
-BOTH = "trainers.reduce.until_met"
+GROUP, TRANSPORT, MPI = (f"trainers.messages.{name}" for name in ("group", "transport", "mpi"))
+CHANNEL = TORCH = "trainers.messages.torch_backend"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
 FEED = "fleet.workers.feed"
@@ -147,9 +148,9 @@ SUMS = (
     Mutant(
         "nobody waits for the event",
         CHANNEL,
-        "self._wait(event.query, lambda elapsed: nap(elapsed, eager=0.0002, longest=0.001))",
+        "self._wait(event.query, lambda elapsed: backoff(elapsed, eager=0.0002, longest=0.001))",
     ),
-    Mutant("sums begin before the members have met", SUM, "self._channel.met()"),
+    Mutant("sums begin before the members have met", SUM, "self._channel.connected()"),
     Mutant(
         "nobody waits for the thread that meets",
         CHANNEL,
@@ -167,7 +168,7 @@ GROUPS = (
         "pass\n            update",
     ),
     Mutant("the host hears of no member", TRAINER, "if follows:\n                self._finish(reduction)", "pass"),
-    Mutant("the device does not wait for the sums", TRAINER, "self._adder.follow()", "True"),
+    Mutant("the device does not wait for the sums", TRAINER, "self._reducer.follow()", "True"),
     Mutant("nobody completes the sums", TRAINER, "reduction.finish()[1]", "0.0"),
     Mutant("nobody completes the sums of the way that is taken", BOTH, "self._used.complete()"),
     Mutant("the device does not wait on the way that is taken", BOTH, "self._used.follow()", "True"),
@@ -202,9 +203,9 @@ BESIDE_STEPS = (
         "pass\n                self._sums",
     ),
     Mutant("sums are taken before they have begun", BESIDE, "self._stop()\n        if", "if"),
-    Mutant("a step that fails leaves its thread", BESIDE, "self._adder.interrupt()\n            self._stop()"),
+    Mutant("a step that fails leaves its thread", BESIDE, "self._reducer.interrupt()\n            self._stop()"),
     Mutant("the thread goes on", BESIDE, "self._thread.join()"),
-    Mutant("sums are taken before they are complete", BESIDE, "self._adder.complete()"),
+    Mutant("sums are taken before they are complete", BESIDE, "self._reducer.complete()"),
 )
 IN_HOROVOD = (
     Mutant("sums are used before they are there", HOROVOD, "self._await(under_way.handle)"),

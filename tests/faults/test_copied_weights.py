@@ -13,7 +13,7 @@ from tests.faults.support.power import Choice, Disk, choices, cuts, disk_after, 
 from tests.faults.support.shim import ERRORS, Point, Shim, recorded
 from tests.faults.support.small_runs import quick_disk
 from trainers import Checkpoint, CheckpointError, latest_good, read
-from trainers.state.inherited import inherited
+from trainers.state.kept_checkpoints import inherited
 from trainers.state.tree import flatten
 
 NAME = "epoch-00001-step-000000.h5"

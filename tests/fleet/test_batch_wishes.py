@@ -21,7 +21,7 @@ from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec.digest import results_mapping
 from fleet.spec.job import ChangingBatch
 from tests.session.conftest import a_spec
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 
 WORKERS = 2
 

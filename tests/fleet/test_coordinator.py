@@ -23,7 +23,7 @@ from fleet.scheduling.model.state import Cluster, State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 CURVE = RateCurve({1: 10.0}, per_node=2)
 

@@ -26,7 +26,7 @@ class Slow:
     step_in_epoch: int = 0
     epoch = virtual_workers = batch_size = 0
     waited = waited_seconds = computed_seconds = 0.0
-    is_meeting = False
+    is_connecting = False
     group = SimpleNamespace(is_master=True, agree=lambda word: word)
 
     def plan(self, samples: int) -> Any:
@@ -123,11 +123,11 @@ def test_steps_while_devices_meet_count_for_no_rate_if_there_are_others(over_hos
         virtual_workers, batch_size = 2, 4
 
         @property
-        def is_meeting(self) -> bool:  # type: ignore[override]
+        def is_connecting(self) -> bool:  # type: ignore[override]
             return self.epoch == 0 and self.step_in_epoch < over_hosts
 
         def step(self, batches: object) -> None:
-            self.now += 1.0 if self.is_meeting else 0.1
+            self.now += 1.0 if self.is_connecting else 0.1
             self.step_in_epoch += 1
 
     epochs = Meeting()

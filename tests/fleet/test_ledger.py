@@ -17,7 +17,7 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from tests.journals import as_event, as_events
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 
 def ledger(**more: float) -> LiveState:

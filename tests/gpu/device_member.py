@@ -16,12 +16,11 @@ import torch.distributed as dist
 
 from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 
 def main(
@@ -34,11 +33,11 @@ def main(
     made = getattr(device_tasks, task)()
     with Group.over(TorchTransport(timeout=120)) as group:
         trainer = Trainer(
-            made, workers, group, device, adder=DeviceSums(Communicators()) if way == "device" else InOrder
+            made, workers, group, device, reducer=DeviceReducers(Communicators()) if way == "device" else OrderedReduce
         )
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)
-        with trainer.adding():
+        with trainer.reducing():
             SingleJob(trainer, TaskDatasets(made), lambda news: None, lambda: False).run(steps)
         checkpoint = trainer.snapshot()
         if checkpoint is not None:

@@ -21,7 +21,7 @@ from tests.warm.starting import python_path
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.proof.comparison import compare_checkpoints
-from trainers.proof.ddp_processes import DdpJob, train_with_ddp
+from trainers.proof.ddp import DdpJob, train_with_ddp
 
 HERE = Path(__file__).parent
 STEPS = 10

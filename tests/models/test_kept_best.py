@@ -29,8 +29,8 @@ from tests.models.support.families import FAMILIES, LONG, long_ensemble
 from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
-from trainers.convergence.history import History
-from trainers.state.best_checkpoint import Best, ByMetric, best_file
+from trainers.state.history import History
+from trainers.state.kept_checkpoints import Best, ByMetric, best_file
 
 METRIC, JOB = "accuracy", "j"
 CHANGES = [(os, "replace"), (os, "link"), (os, "unlink"), (os, "fsync"), (Journal, "write")]

@@ -18,9 +18,8 @@ from fleet.spec import Job
 from fleet.spec.named_parts import JobLoss
 from trainers import Diverged, Group, Trainer
 from trainers.state import checkpoint
-from trainers.task.loss import nothing_of
+from trainers.task.loss import UnfitTask, nothing_of
 from trainers.task.task import evaluation_sums, loss_of
-from trainers.task.unfit_task import UnfitTask
 
 
 def job_loss(name: str, **arguments: Any) -> JobLoss:
@@ -63,7 +62,7 @@ class Emptied(Uneven):
 
 def stepped(task: Emptied, steps: int = 3, workers: int = 1) -> Trainer:
     trainer = Trainer(task, workers, Group.alone())
-    with trainer.adding():
+    with trainer.reducing():
         for _ in range(steps):
             trainer.step([task.batch(), *[collate(samples("pad", seed=2)[:BATCH])] * (workers - 1)])
     return trainer
@@ -108,7 +107,7 @@ def test_nothing_has_zero_gradients_though_the_loss_has_none() -> None:
 def test_the_epochs_loss_is_the_mean_over_all_that_counts() -> None:
     whole = Trainer(Uneven("pad"), 1, Group.alone())
     data = samples("pad", 48)
-    with whole.adding():
+    with whole.reducing():
         outputs = [whole.model(ids[None]) for ids, _ in data]
         wanted = [functional.cross_entropy(o, t[None], reduction="sum") for o, (_, t) in zip(outputs, data)]
         whole.optimizer.param_groups[0]["lr"] = 0.0
@@ -202,7 +201,7 @@ def test_a_sum_in_parts_is_the_sum() -> None:
     for parts in (1, 8):
         task = Sum("pad", parts)
         trainer = Trainer(task, 1, Group.alone())
-        with trainer.adding():
+        with trainer.reducing():
             trainer.step([collate(samples("pad")[:BATCH])])
         found[parts] = (task.seen[0], trainer.finish_epoch({})["loss"])
     assert (found[1][0] - found[8][0]).norm() <= 1e-5 * found[1][0].norm()
@@ -235,7 +234,7 @@ def test_weights_that_are_no_numbers_end_a_network_and_masks_do_not() -> None:
     inputs, targets = torch.ones(4, 3), torch.tensor([0, 1, 0, 1])
     trainer = Trainer(Diverging(), 1, Group.alone())
     trainer.check_finite()
-    with trainer.adding():
+    with trainer.reducing():
         trainer.step([(inputs, targets)])
     with pytest.raises(Diverged, match="weight holds NaN or infinite values"):
         trainer.finish_epoch({})
@@ -246,7 +245,7 @@ def test_old_checkpoints_of_weights_that_are_no_numbers_are_not_exported(tmp_pat
     from fleet.models.network import load_weights
 
     trainer = Trainer(Uneven("weights"), 1, Group.alone())
-    with trainer.adding():
+    with trainer.reducing():
         trainer.step([collate(samples("weights")[:BATCH])])
     saved = trainer.snapshot()
     assert saved is not None

@@ -15,8 +15,7 @@ from torchmetrics import classification, regression, text
 
 from fleet.spec.metrics import BUILT_IN, NamedMetric, named_metric
 from fleet.spec.references import ReferenceProblem
-from trainers.task.metrics import as_metric, values
-from trainers.task.readings import Form, Misfit
+from trainers.task.metrics import Form, Misfit, as_metric, values
 
 SAMPLES, CLASSES, LONGEST = 61, 5, 7
 _CUTS = (1, 4, 17, SAMPLES)

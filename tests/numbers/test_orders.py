@@ -14,8 +14,8 @@ from preprocess.samples.errors import DataSpecError
 from preprocess.samples.order import TRAIN, OrderSpec
 from preprocess.sources.source import weights_of
 from trainers import BatchPlan
-from trainers.job.drawn_samples import DrawnSamples
-from trainers.task.unfit_task import UnfitTask
+from trainers.job.single_job import DrawnSamples
+from trainers.task.loss import UnfitTask
 
 _ROWS = "benchmarks.numbered.written_tasks:Rows"
 

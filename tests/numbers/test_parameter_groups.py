@@ -14,7 +14,7 @@ from fleet.spec.job import Job
 from fleet.spec.named_parts import built_optimizer, makers_of
 from fleet.spec.optimizer import Optimizer, patterns
 from fleet.spec.values import Named
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import UnfitTask
 
 _MODULE = "benchmarks.numbered.written_tasks"
 

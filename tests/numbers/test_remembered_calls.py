@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.numbered.written_tasks import KeywordNet, Keywords
-from trainers.task.remembered_calls import remembering
-from trainers.task.task import evaluation_sums
+from trainers.task.task import evaluation_sums, remembering
 
 
 class Counting(nn.Module):

@@ -16,7 +16,7 @@ from fleet.spec.run_length import Length, follows_run, length_misfits
 from fleet.spec.semantics import schedule_notes
 from tests.run.support import parts
 from trainers import Group, Trainer
-from trainers.task.unfit_task import UnfitTask
+from trainers.task.loss import UnfitTask
 
 SAMPLES = 96
 
@@ -213,7 +213,7 @@ class Stepped:
 
 def test_a_task_may_count_epochs() -> None:
     trainer, rates = Trainer(Stepped(), 1, Group.alone()), []
-    with trainer.adding():
+    with trainer.reducing():
         for _ in range(3):
             for _ in range(2):
                 rates.append(trainer.optimizer.param_groups[0]["lr"])

@@ -18,7 +18,7 @@ from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.session.measuring.batch_ends import BatchEnds
 from fleet.session.measuring.plan import Measurement
 from fleet.session.measuring.profiler import MeasurementResult
-from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.batch_plan import BatchSchedule
 
 WORKERS, OWN = 2, 8
 

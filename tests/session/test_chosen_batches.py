@@ -13,7 +13,7 @@ from fleet.session.chosen_batches import Batches
 from fleet.spec import Job
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 RANGED = {"name": "a", "batch_range": [4, 400]}
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fleet.workers.watchdog import waits_for_others
 from trainers import Group
-from trainers.reduce.adder import InOrder
-from trainers.reduce.overlap import Reduction
+from trainers.reduce.ordered_reduce import OrderedReduce
+from trainers.reduce.reduction import Reduction
 
 SECONDS = 30.0
 
 
-class Watched(InOrder):
+class Watched(OrderedReduce):
     """Looks, while it adds beside a step, where the step's thread is at its end."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Watched(InOrder):
 
 
 def test_a_step_whose_sums_are_taken_beside_it_waits_for_others() -> None:
-    adder = Watched()
-    with Reduction(adder, beside=True) as reduction:
+    reducer = Watched()
+    with Reduction(reducer, beside=True) as reduction:
         reduction.start([torch.ones(3)])
         reduction.finish()
-    assert "in finish" in adder.stack and waits_for_others(adder.stack)
+    assert "in finish" in reducer.stack and waits_for_others(reducer.stack)
 
 
 def test_a_thread_that_computes_waits_for_nobody() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from fleet.spec import Data, InputPreparation, Job, Normalise, ReferenceProblem, SpecTask, importable
-from trainers.task.step_options import StepOptions
+from trainers.task.task_options import StepOptions
 
 SOURCE = """
     import torch

@@ -7,8 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.job.plan import BatchPlan
-from trainers.task.batch_schedule import RULES, BatchChange, BatchSchedule, as_lists, from_lists, learning_rates_times
+from trainers.task.batch_plan import (
+    RULES,
+    BatchChange,
+    BatchPlan,
+    BatchSchedule,
+    as_lists,
+    from_lists,
+    learning_rates_times,
+)
 
 changes = st.builds(
     lambda epochs, sizes: tuple(map(BatchChange, sorted(epochs), sizes)),

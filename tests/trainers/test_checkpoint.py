@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.trainers.support.made_checkpoints import checkpoint
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, prune, read, write
-from trainers.state.seal import is_whole
+from trainers.state.state_file import is_whole
 from trainers.state.tree import flatten
 
 

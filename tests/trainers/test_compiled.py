@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.trainers.support.equality_data import images
 from tests.trainers.support.equality_tasks import BATCH, SEED, EqualityTask, small
 from trainers import Group, Trainer
-from trainers.step.compiled import CannotCompile, compile_model
+from trainers.step.compute import CannotCompile, compile_model
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None, reason="there is no C++ compiler here; install the g++ package"
@@ -124,7 +124,7 @@ def test_kernels_outlive_their_network_and_do_not_keep_it() -> None:
 
 @needs_compiler
 def test_a_model_that_would_be_compiled_for_ever_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.step.compiled._MOST_SHAPES", 2)
+    monkeypatch.setattr("trainers.step.compute._MOST_SHAPES", 2)
     trainer = made(compile=True)
     with pytest.raises(Exception, match="recompile_limit"):
         for samples in (2, 3, 4, 5):

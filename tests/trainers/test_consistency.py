@@ -13,7 +13,7 @@ from tests.trainers.programs.cases import CASES, Case, state_arrays
 from tests.trainers.programs.drive import run
 from tests.trainers.support.equality_broken_rules import divide, never_rebuild, share_random_state
 from trainers import Checkpoint, Group, read
-from trainers.reduce.ring import VirtualRing
+from trainers.reduce.ordered_reduce import VirtualRing
 
 
 def expected(folder: Path, case: Case, rank: int) -> dict[str, np.ndarray]:
@@ -79,7 +79,7 @@ def keep_own_buffers(self: Any) -> list[torch.Tensor]:
 
 
 BROKEN = {
-    "the sum in rank order": ("trainers.reduce.ring.VirtualRing.sum", add_in_rank_order, "mlp"),
+    "the sum in rank order": ("trainers.reduce.ordered_reduce.VirtualRing.sum", add_in_rank_order, "mlp"),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild, "mlp"),
     "a division for the multiplication": ("trainers.reduce.gradients.scale", divide, "mlp"),
     "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.__enter__", share_random_state, "mlp"),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import Stop, converged
-from trainers.convergence import history as histories
-from trainers.convergence.history import Direction, History, is_better
+from trainers.state import history as histories
+from trainers.state.history import Direction, History, is_better
 
 
 def test_the_last_epoch_ends_a_job() -> None:

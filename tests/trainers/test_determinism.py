@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from trainers import ConsistencyWarning, Float32, InstructionSetError, PinsDiffer, PinsTooLate, level_of, pin, pins
-from trainers.repeatable.determinism import check_members, compare_pins
+from trainers.repeatable.determinism import check_members, compare_pins, float32_on
 from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,
     environment,
@@ -25,7 +25,6 @@ from trainers.repeatable.instruction_sets import (
     processor,
     started_with,
 )
-from trainers.repeatable.single_precision import float32_on
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from trainers import ConsistencyWarning
-from trainers.repeatable import device_pins as told_by
-from trainers.repeatable.determinism import check_members, compare_pins, pins
-from trainers.repeatable.device_pins import device_pins
+from trainers.repeatable import determinism as told_by
+from trainers.repeatable.determinism import check_members, compare_pins, device_pins, pins
 
 CPU = torch.device("cpu")
 NVIDIA: dict[str, Any] = {"cuda": "12.8", "hip": None, "cudnn": 91002, "driver": "570.86.15"}

@@ -12,8 +12,8 @@ import pytest
 from torch import nn
 
 from tests.fleet.support.small_tasks import Small
-from trainers.proof import ddp_processes
-from trainers.proof.ddp_processes import DdpJob, ProcessFailed, train_with_ddp
+from trainers.proof import ddp
+from trainers.proof.ddp import DdpJob, ProcessFailed, train_with_ddp
 
 
 class EndsNever(Small):
@@ -35,9 +35,9 @@ def job(task: type[Any]) -> DdpJob:
 
 
 def test_processes_that_do_not_end_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ddp_processes, "_END_SECONDS", 0.5)
+    monkeypatch.setattr(ddp, "_END_SECONDS", 0.5)
     assert train_with_ddp(job(EndsNever)).steps == 2
-    assert not [child for child in psutil.Process().children() if "trainers.proof.ddp_processes" in child.cmdline()]
+    assert not [child for child in psutil.Process().children() if "trainers.proof.ddp" in child.cmdline()]
 
 
 def test_a_process_that_leaves_nothing_has_failed() -> None:

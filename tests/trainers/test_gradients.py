@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trainers import Group
-from trainers.reduce.adder import InOrder
 from trainers.reduce.buckets import Buckets, Layout
 from trainers.reduce.gradients import Filling, Gradients, GradientTwice, SparseGradient
-from trainers.reduce.overlap import Reduction
+from trainers.reduce.ordered_reduce import OrderedReduce
+from trainers.reduce.reduction import Reduction
 
 
 def gradients_of(model: nn.Module) -> tuple[Gradients, list[nn.Parameter], list[Tensor]]:
@@ -129,7 +129,7 @@ def test_buckets_that_nobody_fills_are_full_at_the_end() -> None:
 
 
 class Endless:
-    """An adder whose sums wait until they are interrupted, or fail."""
+    """An reducer whose sums wait until they are interrupted, or fail."""
 
     def __init__(self, fails: bool) -> None:
         self.interrupted = threading.Event()
@@ -145,7 +145,7 @@ class Endless:
 
 
 def test_sums_beside_come_in_the_order_of_their_starts() -> None:
-    ring = InOrder(Group.alone(), 2, torch.device("cpu"))
+    ring = OrderedReduce(Group.alone(), 2, torch.device("cpu"))
     for beside in (False, True):
         with Reduction(ring, beside) as reduction:
             for number in range(5):

@@ -15,8 +15,8 @@ import torch
 from tests.trainers.programs.cases import Case
 from tests.trainers.programs.drive import run
 from trainers import Checkpoint, Group, Trainer, read
-from trainers.reduce.adder import InOrder
-from trainers.reduce.horovod import HorovodSum, horovod_sum
+from trainers.reduce.horovod import HorovodReduce, horovod_reduce
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 RANKS = 4
 TRAINED = (Case("mlp", "adam", 3), Case("cnn", "sgd", 3), Case("cnn", "sgd", 4))
@@ -77,17 +77,17 @@ class TestMembers:
 
 
 def test_trainer_that_is_alone_needs_no_horovod() -> None:
-    assert isinstance(horovod_sum(Group.alone(), 3, torch.device("cpu")), InOrder)
+    assert isinstance(horovod_reduce(Group.alone(), 3, torch.device("cpu")), OrderedReduce)
     case = Case("mlp", "sgd", 2)
-    alone = Trainer(case, 2, Group.alone(), adder=horovod_sum)
-    with alone.adding():
+    alone = Trainer(case, 2, Group.alone(), reducer=horovod_reduce)
+    with alone.reducing():
         assert "horovod" not in sys.modules
 
 
-def test_sums_outside_adding_are_refused() -> None:
-    adder = HorovodSum(Group.alone(), torch.device("cpu"))
-    with pytest.raises(RuntimeError, match=r"inside Trainer\.adding\(\)"):
-        adder.sum([torch.ones(1)])
+def test_sums_outside_reducing_are_refused() -> None:
+    reducer = HorovodReduce(Group.alone(), torch.device("cpu"))
+    with pytest.raises(RuntimeError, match=r"inside Trainer\.reducing\(\)"):
+        reducer.sum([torch.ones(1)])
     with pytest.raises(TypeError, match=r"Group\.form"):
-        adder.start()
-    adder.stop(together=True)
+        reducer.start()
+    reducer.stop(together=True)

@@ -14,8 +14,8 @@ import torch
 from tests.trainers.support.members import trained
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import Checkpoint, CheckpointError, read, write
-from trainers.state.inherited import inherit, inherited
-from trainers.state.seal import is_whole
+from trainers.state.kept_checkpoints import inherit, inherited
+from trainers.state.state_file import is_whole
 from trainers.state.tree import flatten
 
 VALUES = {"lr": 0.25, "betas": [0.5, 0.75]}

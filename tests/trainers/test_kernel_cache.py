@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.repeatable.kernel_cache import keep_kernels_on_the_node
+from trainers.repeatable.determinism import keep_kernels_on_the_node
 
 
 @pytest.fixture

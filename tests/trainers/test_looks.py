@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.messages.looks import LEAST_BETWEEN, Looks
+from trainers.messages.torch_backend import LEAST_BETWEEN, Looks
 
 
 class Waiting:

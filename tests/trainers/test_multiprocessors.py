@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.repeatable.multiprocessors import DRAWS, SUMS, by_multiprocessors
+from trainers.repeatable.scan import DRAWS, SUMS, by_multiprocessors
 from trainers.zoo import CNN, MLP
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from trainers import Checkpoint, CheckpointError, Group, Trainer, UntoldState, read, write
-from trainers.task.own_state import OwnState
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import TaskState, check_task
 
 
 class Plain:
@@ -116,7 +115,7 @@ def test_a_forward_pass_that_changes_it_is_refused() -> None:
 
 
 def test_one_that_is_not_the_same_on_all_trainers_is_refused() -> None:
-    ours, theirs = OwnState(Keeping({"w": torch.zeros(3)})), OwnState(Keeping({"w": torch.tensor([0, 0, 1e-30])}))
+    ours, theirs = TaskState(Keeping({"w": torch.zeros(3)})), TaskState(Keeping({"w": torch.tensor([0, 0, 1e-30])}))
     ours.hold_equal([ours.digest()] * 3)
     with pytest.raises(UntoldState, match="not the same on all trainers: the first and number 3 differ"):
         ours.hold_equal([ours.digest(), ours.digest(), theirs.digest()])

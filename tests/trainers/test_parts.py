@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 
 from trainers import Group, Trainer
 from trainers.task.parts import PhaseError
-from trainers.task.task_checks import check_task
+from trainers.task.task_options import check_task
 
 Phases = Iterator[tuple[str, Tensor]]
 

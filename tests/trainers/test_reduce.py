@@ -17,9 +17,7 @@ from torch import Tensor
 
 from tests.trainers.programs.cases import VECTOR_SIZES, vector
 from trainers import blocks_of
-from trainers.reduce.order import chunks, ranks_of_fold
-from trainers.reduce.own_sum import OwnSum
-from trainers.reduce.ring import VirtualRing
+from trainers.reduce.ordered_reduce import LocalSum, VirtualRing, chunks, ranks_of_fold
 
 
 class Message:
@@ -139,8 +137,8 @@ def test_the_size_of_segments_does_not_change_a_sum(
     vectors = [vector(elements, rank) for rank in range(ranks)]
     blocks = blocks_of(ranks, min(members, ranks))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.reduce.ring._SEGMENT", segment)
-        patch.setattr("trainers.reduce.ring._TOGETHER", together)
+        patch.setattr("trainers.reduce.ordered_reduce._SEGMENT", segment)
+        patch.setattr("trainers.reduce.ordered_reduce._TOGETHER", together)
         results = on_threads(blocks, vectors)
     assert all(torch.equal(result, folded(vectors)) for result in results)
 
@@ -157,10 +155,10 @@ def test_a_trainer_that_has_all_workers_adds_in_their_order(
     ranks: int, elements: int, dtype: torch.dtype, block: int, stack: int
 ) -> None:
     vectors = [vector(elements, rank).to(dtype) for rank in range(ranks)]
-    own = OwnSum(ranks)
+    own = LocalSum(ranks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.reduce.own_sum._BLOCK", block)
-        patch.setattr("trainers.reduce.own_sum._STACK", stack)
+        patch.setattr("trainers.reduce.ordered_reduce._BLOCK", block)
+        patch.setattr("trainers.reduce.ordered_reduce._STACK", stack)
         for _ in range(2):  # the second in the same memory
             given = [vector.clone() for vector in vectors]
             assert torch.equal(own.sum(given), folded(vectors))

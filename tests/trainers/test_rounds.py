@@ -12,10 +12,9 @@ from torch import Tensor
 
 from trainers import Group
 from trainers.messages.group import blocks_of
-from trainers.reduce import device_sum
-from trainers.reduce.adder import InOrder
-from trainers.reduce.order import chunks
-from trainers.reduce.rounds import Rounds
+from trainers.reduce import device_reduce
+from trainers.reduce.device_reduce import Rounds
+from trainers.reduce.ordered_reduce import OrderedReduce, chunks
 
 SECONDS = 30
 
@@ -49,7 +48,7 @@ def drawn(ranks: int, elements: int, dtype: torch.dtype = torch.float32) -> list
 
 
 def in_order(vectors: Sequence[Tensor]) -> Tensor:
-    return InOrder(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
+    return OrderedReduce(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
 
 
 @pytest.mark.parametrize("elements", [1, 7, 64, 1000, 30_011])
@@ -68,8 +67,8 @@ def test_rounds_add_each_type_as_the_ring_does(dtype: torch.dtype) -> None:
 
 
 def test_a_vector_is_cut_into_bands_of_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_sum, "_BAND", 400)
+    monkeypatch.setattr(device_reduce, "_BAND", 400)
     vector = torch.arange(1000.0)
-    seen = torch.cat([vector[where] for band in device_sum._bands(vector, 5) for where in band])
+    seen = torch.cat([vector[where] for band in device_reduce._bands(vector, 5) for where in band])
     assert torch.equal(seen.sort().values, vector)
-    assert all(sum(where.stop - where.start for where in band) <= 100 for band in device_sum._bands(vector, 5))
+    assert all(sum(where.stop - where.start for where in band) <= 100 for band in device_reduce._bands(vector, 5))

@@ -202,7 +202,7 @@ def test_counters_that_networks_share_are_as_they_were_once_a_trainer_has_left()
     trainer = Trainer(task, 2, Group.alone())
     batch = torch.ones(4, 2), torch.tensor([0, 1, 0, 1])
     for _ in range(2):
-        with trainer.adding():
+        with trainer.reducing():
             trainer.step([batch, batch])
         assert Shared.total == 0
     assert [list(worker.attributes.values()) for worker in trainer.workers] == [[2], [2]]

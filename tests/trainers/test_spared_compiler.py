@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("started_cold")
 
 OPTIMIZERS = """
 import sys, torch
-from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.repeatable.process_settings import spare_compiler
 
 KINDS = [kind for name, kind in sorted(vars(torch.optim).items()) if isinstance(kind, type) and name not in
          ("Optimizer", "LBFGS", "SparseAdam")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from trainers.job.stop_agreement import StopAgreement
+from trainers.job.single_job import StopAgreement
 
 
 class Clock:

@@ -25,10 +25,10 @@ from trainers import (
     VirtualWorker,
 )
 from trainers.proof.comparison import compare_checkpoints
-from trainers.reduce.adder import InOrder
 from trainers.reduce.gradients import SparseGradient
-from trainers.repeatable.operators import NonDeterministicOperator
+from trainers.reduce.ordered_reduce import OrderedReduce
 from trainers.repeatable.random_state import RandomState, seed_everything
+from trainers.repeatable.scan import NonDeterministicOperator
 from trainers.task.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
 
 Batch = tuple[Tensor, Tensor]
@@ -109,14 +109,14 @@ class Counting(Small):
         self.steps += 1
 
 
-class LongWay(InOrder):
+class LongWay(OrderedReduce):
     """Adds as its base does, but is none of the reducers whose steps are taken in one piece."""
 
 
 @pytest.mark.parametrize("task", [Small, Counting])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_a_step_in_one_piece_has_the_same_bits(task: type[Small], workers: int) -> None:
-    short, long = trainer(task(), workers), trainer(task(), workers, adder=LongWay)
+    short, long = trainer(task(), workers), trainer(task(), workers, reducer=LongWay)
     for step in range(12):
         batches = [batch(step * workers + rank) for rank in range(workers)]
         losses = [list(each.step(batches)) for each in (short, long)]

@@ -17,7 +17,7 @@ from tests.trainers.programs.cases import vector
 from tests.trainers.support import late_messages
 from tests.trainers.support.without import without
 from trainers import Group, blocks_of
-from trainers.reduce.adder import InOrder
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 SEGMENT, ELEMENTS = 64, 400
 SPLITS = [(2, 2), (4, 4), (5, 3), (7, 2)]
@@ -28,14 +28,14 @@ def ring_is_right(module: Any) -> bool:
     vars(module)["_SEGMENT"] = SEGMENT
     for seed, (ranks, members) in product(SEEDS, SPLITS):
         vectors = [vector(ELEMENTS, rank) for rank in range(ranks)]
-        wanted = InOrder(Group.alone(), ranks, torch.device("cpu")).sum([each.clone() for each in vectors])
+        wanted = OrderedReduce(Group.alone(), ranks, torch.device("cpu")).sum([each.clone() for each in vectors])
         got = late_messages.summed(module.VirtualRing, blocks_of(ranks, members), vectors, seed)
         if not all(isinstance(each, Tensor) and torch.equal(each, wanted) for each in got):
             return False
     return True
 
 
-class Slow(InOrder):
+class Slow(OrderedReduce):
     """Has its sums only when they are complete, and none before it was told that their vectors are ready."""
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class Slow(InOrder):
 def reduction_is_right(module: Any) -> bool:
     right = True
     for beside in (False, True):
-        adder, vectors = Slow(), [torch.zeros(3) for _ in range(50)]
+        reducer, vectors = Slow(), [torch.zeros(3) for _ in range(50)]
 
-        def ready(adder: Slow = adder) -> None:
-            adder.ready += 1
+        def ready(reducer: Slow = reducer) -> None:
+            reducer.ready += 1
 
-        made = module.Reduction(adder, beside)
+        made = module.Reduction(reducer, beside)
         try:
             with made as reduction:
                 for each in vectors:
@@ -81,9 +81,9 @@ def reduction_is_right(module: Any) -> bool:
 
 def _ends_with_an_error(module: Any, beside: bool) -> bool:
     """Whether a step that fails leaves no thread of its sums."""
-    adder = Slow()
-    adder.ready = 1
-    made = module.Reduction(adder, beside)
+    reducer = Slow()
+    reducer.ready = 1
+    made = module.Reduction(reducer, beside)
     try:
         with made as reduction:
             reduction.start([torch.zeros(3)])
@@ -116,7 +116,7 @@ class LateHorovod:
 
 
 def horovod_is_right(module: Any) -> bool:
-    made = module.HorovodSum(Group.alone(), torch.device("cpu"))
+    made = module.HorovodReduce(Group.alone(), torch.device("cpu"))
     made._hvd, made._timeout = LateHorovod(), 10.0
     sums = [made.sum([torch.full((3,), 1.0, dtype=dtype), torch.ones(3, dtype=dtype)]) for dtype in TYPES]
     made.complete()
@@ -132,8 +132,8 @@ def messages_are_right(module: Any) -> bool:
     """Between two members, one of whom is late."""
     late = late_messages.LateTransport()
     landing, sent = np.zeros(4, np.uint8), np.full(4, 7, np.uint8)
-    if hasattr(module, "Beside"):
-        beside = module.Beside(late)
+    if hasattr(module, "GroupNeighbours"):
+        beside = module.GroupNeighbours(late)
         beside.wait([beside.receive(incoming := torch.zeros(4))])
         right = bool((incoming.view(torch.uint8) == 7).all())
         beside.wait([beside.send(torch.from_numpy(sent))])

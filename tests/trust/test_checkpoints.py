@@ -21,12 +21,9 @@ from tests.trainers.support.made_checkpoints import checkpoint
 from tests.trainers.support.members import trained
 from tests.trainers.support.seals import apart, sealed, sealed_without_index
 from trainers import CheckpointError, file_name, latest_good, newest_file, read, write
-from trainers.state.best_checkpoint import is_kept, keep_best
-from trainers.state.inherited import inherit
-from trainers.state.seal import is_whole
-from trainers.state.state_file import read_outline
+from trainers.state.kept_checkpoints import inherit, is_kept, keep_best, keep_rollback
+from trainers.state.state_file import is_whole, read_outline
 from trainers.state.tree import flatten
-from trainers.state.way_back import keep_way_back
 
 SECONDS, MEGABYTES = 20, 1000
 OF_PYTHON = 260  # what a process has that has read nothing yet
@@ -374,7 +371,7 @@ def test_what_is_no_file_is_no_checkpoint(path: Path, make: Callable[[Path], Non
     with pytest.raises(CheckpointError, match="not a regular file"):
         keep_best(path.parent, 9)
     with pytest.raises(CheckpointError, match="not a regular file"):
-        keep_way_back(path.parent, 9)
+        keep_rollback(path.parent, 9)
     assert not is_kept(path.parent, 9)
 
 
@@ -393,7 +390,7 @@ def test_no_checkpoint_is_written_through_a_link(path: Path) -> None:
     saved = checkpoint(2)
     written = write(path.parent / file_name(saved), saved).path
     keep_best(path.parent, 2)
-    keep_way_back(path.parent, 2)
+    keep_rollback(path.parent, 2)
     assert secret.read_bytes() == SECRET
     for folder in (path.parent, path.parent / "best", path.parent / "settled"):
         assert not (folder / written.name).is_symlink() and read(folder / written.name).epoch == 2

@@ -45,8 +45,8 @@ MAY_READ = {
     "preprocess/sharing/launch.py:_be_a_copy": "/dev/null",
     "preprocess/sharing/launch.py:_own_folder": KERNEL,
     "preprocess/sources/checked_files.py:_own_memory": KERNEL,
-    "trainers/proof/ddp_processes.py:_end_with_parent": "/dev/null",
-    "trainers/repeatable/device_pins.py:_drivers": KERNEL,
+    "trainers/proof/ddp.py:_end_with_parent": "/dev/null",
+    "trainers/repeatable/determinism.py:_drivers": KERNEL,
     "trainers/repeatable/instruction_sets.py:_cpu_info": KERNEL,
     "trainers/repeatable/instruction_sets.py:started_with": KERNEL,
 }

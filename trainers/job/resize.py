@@ -21,7 +21,7 @@ from torch import Tensor
 from trainers.job.trainer import Trainer
 from trainers.messages.group import TIMEOUT_SECONDS, Group, blocks_of
 from trainers.messages.transport import Alone, PeerFailed, Pending, Transport, exchange
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import DeviceReducers
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import Staying, flatten, unflatten
 from trainers.step.virtual_worker import VirtualWorker
@@ -138,9 +138,9 @@ def resize(
     with _telling(trainer.group.transport):
         trainer.regroup(trainer.group, _workers(trainer, contexts))
         if staying and move.origin is not None:
-            trainer.bring(list(staying.values()), move.new.index(move.origin))
+            trainer.receive(list(staying.values()), move.new.index(move.origin))
         if shared is not None:
-            trainer.take(shared)
+            trainer.load_state(shared)
     return True
 
 
@@ -273,7 +273,7 @@ def _swap(meeting: Transport, outgoing: dict[int, PackedTree], sources: Sequence
 
 def _goes_between_devices(move: Move, trainer: Trainer) -> bool:
     """Whether what lies on devices goes from one to the others: from an old trainer that stays, if any does."""
-    return isinstance(trainer.adder_of, DeviceSums) and move.origin is not None and bool(move.newcomers)
+    return isinstance(trainer.reducer_of, DeviceReducers) and move.origin is not None and bool(move.newcomers)
 
 
 def _share(meeting: Transport, move: Move, rank: int, trainer: Trainer, staying: Staying) -> Checkpoint | None:

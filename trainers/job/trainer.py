@@ -15,38 +15,113 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.device.allocator import keep_freed_memory
-from trainers.device.own_device import with_index
-from trainers.device.unread_update import is_unread
-from trainers.job.fit import BuiltJob, check_fit, misfits_named
-from trainers.job.metrics import gathered
-from trainers.job.progress import Progress
+from trainers.device.device_streams import with_index
+from trainers.device.memory import keep_freed_memory
 from trainers.messages.group import Group
-from trainers.reduce.adder import Adder, AdderOf, InOrder
 from trainers.reduce.buckets import Layout
-from trainers.reduce.overlap import Reduction
-from trainers.reduce.until_met import UntilMet
+from trainers.reduce.device_reduce import HostThenDeviceReduce
+from trainers.reduce.ordered_reduce import OrderedReduce, Reducer, ReducerOf
+from trainers.reduce.reduction import Reduction
 from trainers.repeatable import determinism
-from trainers.repeatable.evaluation_mode import evaluating
-from trainers.repeatable.operators import check_refusal
+from trainers.repeatable.determinism import PinsDiffer
+from trainers.repeatable.process_settings import evaluating
 from trainers.repeatable.random_state import seed_everything
+from trainers.repeatable.scan import check_refusal
 from trainers.repeatable.shared_state import SharedState
-from trainers.state.checkpoint import Checkpoint
+from trainers.state.checkpoint import Checkpoint, CheckpointError
+from trainers.state.history import History
 from trainers.state.tree import on_host
-from trainers.step.batch_parts import known_weights
-from trainers.step.compiled import compile_model
-from trainers.step.compute import Compute, ForwardBackward, backward
-from trainers.step.finite import FiniteWeights
-from trainers.step.losses import StepLosses, finite, with_losses_read
-from trainers.step.update import TurnResult, Update
-from trainers.step.virtual_worker import VirtualWorker, house
+from trainers.step.compute import Compute, ForwardBackward, backward, compile_model, known_weights
+from trainers.step.losses import FiniteWeights, StepLosses, finite, with_losses_read
+from trainers.step.update import TurnResult, Update, is_unread
+from trainers.step.virtual_worker import VirtualWorker, place_workers
 from trainers.task import task as tasks
+from trainers.task.batch_plan import BatchPlan, BatchSchedule, as_lists, from_lists
 from trainers.task.loss import Weight
-from trainers.task.own_state import OwnState
-from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
+from trainers.task.metrics import values
+from trainers.task.parts import Parts, Phase, PhaseRun, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
+from trainers.task.task_options import StepOptions, TaskState
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
+
+
+class Progress:
+    """The place of a job between two steps.
+
+    epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
+    history: the metrics of the finished epochs, as far as they are kept.
+    batches: which batch each epoch has, where that changes; else None.
+    """
+
+    def __init__(self, task: Task, virtual_workers: int) -> None:
+        self.task, self.name, self.virtual_workers = task, tasks.name_of(task), virtual_workers
+        self.seed, self.batches = tasks.seed_of(task), tasks.batch_schedule_of(task)
+        self._options, self._by_epoch = StepOptions.of(task), tasks.steps_schedule_by_epoch(task)
+        self.epoch = self.step_in_epoch = self.steps = 0
+        self.history = History()
+
+    @property
+    def options(self) -> StepOptions:
+        """What the task asks of a step of this epoch."""
+        return self._options if self.batches is None else self._options.cut(self.batches.at(self.epoch).parts)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one virtual worker in a step of this epoch."""
+        return tasks.batch_size_of(self.task) if self.batches is None else self.batches.at(self.epoch).size
+
+    @property
+    def rate_factor(self) -> float:
+        """By what the learning rate of the next step is multiplied."""
+        return 1.0 if self.batches is None else self.batches.factor(*self._here)
+
+    @property
+    def place(self) -> str:
+        """The next step, for errors."""
+        return f"step {self.step_in_epoch} of epoch {self.epoch}"
+
+    @property
+    def _here(self) -> tuple[int, int, int]:
+        return self.epoch, self.step_in_epoch, self.virtual_workers
+
+    def plan(self, samples: int) -> BatchPlan:
+        """Return which positions of an epoch like this one, of `samples` samples, each virtual worker takes a step."""
+        return BatchPlan(samples, self.virtual_workers, self.batch_size, tasks.drops_last(self.task))
+
+    def follow(self, batches: BatchSchedule | None) -> None:
+        """Go on with these batches from the next epoch on. ValueError if they differ in what was trained already."""
+        if batches is not None:
+            past = () if self.batches is None else self.batches.changes
+            self.batches = batches.going_on(past, self.epoch, self.step_in_epoch)
+
+    def apply_update(self, update: Update) -> None:
+        """Let an optimizer update the parameters with the gradients of the next step."""
+        turns = 1 if self.batches is None else self.batches.turns(*self._here)
+        update.step(self.rate_factor, 0 if self._by_epoch else turns)
+
+    def count_step(self) -> None:
+        """A step is done."""
+        self.step_in_epoch += 1
+        self.steps += 1
+
+    def begin_epoch(self, updates: Sequence[Update]) -> None:
+        """Go on to the next epoch; schedules that count epochs are stepped."""
+        for update in updates if self._by_epoch else ():
+            update.step_schedule()
+        self.epoch += 1
+        self.step_in_epoch = 0
+
+    def batch_changes(self) -> list[list[int]] | None:
+        """Return the changes of the batch as a checkpoint has them."""
+        return as_lists(self.batches.changes) if self.batches and self.batches.changes else None
+
+    def load_progress(self, saved: Checkpoint) -> None:
+        """Stand where a checkpoint says. ValueError if its batches were others than are known."""
+        self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
+        self.history = saved.history
+        if self.batches is not None:
+            self.batches = self.batches.going_on(from_lists(saved.batches or ()), self.epoch, self.step_in_epoch)
 
 
 class Trainer(Progress):
@@ -55,7 +130,7 @@ class Trainer(Progress):
     model: as the task built it, the same on every member after every step.
     updates: its optimizers and schedules, likewise; one, but for tasks with steps of their own (`task.parts`).
     workers: this member's virtual workers, in rank order.
-    adder_of: makes what adds the gradients of each group that it joins.
+    reducer_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
     weights: of these parts, as far as their targets tell what their losses divide by.
     computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
@@ -63,22 +138,22 @@ class Trainer(Progress):
 
     def __init__(
         self, task: Task, virtual_workers: int, group: Group, device: torch.device | str = "cpu",
-        compute: Compute | None = None, level: str | determinism.Arithmetic = "D1", adder: AdderOf = InOrder,
+        compute: Compute | None = None, level: str | determinism.Arithmetic = "D1", reducer: ReducerOf = OrderedReduce,
     ) -> None:  # fmt: skip
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
         Every member of `group` does the same. Sets the process's determinism to `level`, with torch's own float32 if it
         is a name alone (see `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
-        `trainers.device.allocator`).
+        `trainers.device.memory`).
 
-        adder: what adds gradients; with any but the ring, steps are taken inside `adding()`.
+        reducer: what adds gradients; with any but the ring, steps are taken inside `reducing()`.
         """
         keep_freed_memory()
         asked = determinism.Arithmetic(level) if isinstance(level, str) else level
         self.level = determinism.pin(level=asked.level, device=device, float32=asked.float32)
         super().__init__(task, virtual_workers)
         self.device = with_index(torch.device(device))
-        self.adder_of = adder
+        self.reducer_of = reducer
         self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
         self._is_short = False  # whether steps are taken in one piece
         self._join(group)
@@ -87,7 +162,7 @@ class Trainer(Progress):
         seed_everything(self.seed)
         self.model = tasks.model_of(task).to(self.device)
         self._compiler = compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
-        self._finite, self._own = FiniteWeights(self.name, self.model), OwnState(task)
+        self._finite, self._own = FiniteWeights(self.name, self.model), TaskState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest, tasks.code_of(task))
         rules = rules_of(task, self.model)
         self.workers = [
@@ -98,7 +173,7 @@ class Trainer(Progress):
             for part, rule in rules.items()
         ]
         self._parts = Parts(self.name, self.model, list(rules)) if is_parted(task) else None
-        house(self.workers, self._parts is None)
+        place_workers(self.workers, self._parts is None)
         for update in self.updates:
             update.lay_out(update.layout, len(self.workers))
         self.computed_seconds = self.waited_seconds = 0.0
@@ -132,10 +207,10 @@ class Trainer(Progress):
         with self._shared.between_turns(self.task, "after_step", self.workers):
             tasks.after_step(self.task, self.model)
         self.count_step()
+        is_plain = type(self._reducer) is OrderedReduce and self.group.size == 1 and self.device.type == "cpu"
+        self._is_short = is_plain and self._parts is None and self.updates[0].needs_no_hooks
         if self._reads_at_once:
             self.settle()
-        is_plain = type(self._adder) is InOrder and self.group.size == 1 and self.device.type == "cpu"
-        self._is_short = is_plain and self._parts is None and self.updates[0].needs_no_hooks
         self._count_time(begin, waited)
         return self._losses
 
@@ -143,31 +218,31 @@ class Trainer(Progress):
         """Have all losses counted; a device's last ones are waited for. Diverged."""
         self._losses.settle()
 
-    def meet(self) -> Callable[[], None]:
-        """Begin what `adding` waits for; all members call it at once. Return what ends it. PeerFailed, PeerSilent."""
-        self._adder.prepare()
-        return partial(self._adder.stop, False)
+    def connect(self) -> Callable[[], None]:
+        """Begin what `reducing` waits for; all members call it at once. Return what ends it. PeerFailed, PeerSilent."""
+        self._reducer.prepare()
+        return partial(self._reducer.stop, False)
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         """Whether devices still meet, so that steps are slower than later ones."""
-        return self._adder.is_meeting
+        return self._reducer.is_connecting
 
     @contextmanager
-    def adding(self, at_once: bool = False) -> Iterator[None]:
+    def reducing(self, at_once: bool = False) -> Iterator[None]:
         """Let steps be taken inside this context; all members enter and leave it together. It ends before a move.
 
-        at_once: take steps over hosts while devices meet. PeerFailed, PeerSilent; what else, the adder says.
+        at_once: take steps over hosts while devices meet. PeerFailed, PeerSilent; what else, the reducer says.
         """
-        adder, together = self._adder, False
+        reducer, together = self._reducer, False
         try:
-            adder.start(at_once)
+            reducer.start(at_once)
             yield
             together = True
         finally:
             self._buffers = None
             self._shared.leave()
-            adder.stop(together)
+            reducer.stop(together)
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]], of_several: bool = False) -> dict[int, Sums]:
         """Return what this member's held-out batches say of metrics, each given with its index in the held-out set.
@@ -189,7 +264,12 @@ class Trainer(Progress):
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
         """Return the metrics of all members' batches, on every member, put together in the order of their indices."""
         with self._clock():
-            return gathered(self.group, sums, tasks.metric_objects(self.task))
+            trees = self.group.gather_trees(dict(sums))
+            if not self.group.is_master:
+                return dict(self.group.bcast_tree())
+            everything = {index: entry for member in trees for index, entry in member.items()}
+            found = values([entry for _, entry in sorted(everything.items())], tasks.metric_objects(self.task))
+            return dict(self.group.bcast_tree(found))
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Close the epoch: add the mean training `loss` to `metrics`, append them to the history, return them."""
@@ -247,11 +327,11 @@ class Trainer(Progress):
                 self.check_fit(checkpoint)
             saved = Checkpoint.from_tree(self.group.bcast_tree(checkpoint.as_tree() if checkpoint else None))
             with misfits_named(saved):
-                self.take(Checkpoint.from_tree(on_host(saved.as_tree())))
+                self.load_state(Checkpoint.from_tree(on_host(saved.as_tree())))
                 for worker in self.workers:
                     worker.restore(saved.workers[worker.rank])
 
-    def take(self, saved: Checkpoint) -> None:
+    def load_state(self, saved: Checkpoint) -> None:
         """Take over what all members share; its tensors become the job's own, uncopied. PinsDiffer (see `restore`)."""
         determinism.compare_pins(saved.pins, determinism.pins(self.device) | self._compiler)
         with torch.no_grad():
@@ -259,22 +339,22 @@ class Trainer(Progress):
                 if parameter.data_ptr() != saved.parameters[name].data_ptr():  # else it was received in place
                     parameter.copy_(saved.parameters[name])
         for update, tree in zip(self.updates, saved.updates):
-            update.take(tree, self.level.keeps_layout, len(self.workers))
-        self._own.take(saved.task_state, self.device)
+            update.load_state(tree, self.level.keeps_layout, len(self.workers))
+        self._own.load_state(saved.task_state, self.device)
         self._buffers, self._losses = None, StepLosses(self.name, [], [], "")  # no step was taken since
         self._is_short = False
-        self.come_to(saved)
+        self.load_progress(saved)
 
-    def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
+    def receive(self, tensors: Sequence[Tensor], origin: int) -> None:
         """Fill tensors on the members' devices with those of member `origin`; all members call it. PeerFailed."""
-        with self._clock(), self.adding():
-            assert isinstance(self._adder, UntilMet)
-            self._adder.bring(tensors, origin)
+        with self._clock(), self.reducing():
+            assert isinstance(self._reducer, HostThenDeviceReduce)
+            self._reducer.receive(tensors, origin)
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
         """Go on in another group, with the virtual workers of its block; see `trainers.job.resize`."""
         self.workers = workers
-        house(self.workers, self._parts is None)
+        place_workers(self.workers, self._parts is None)
         self._join(group)
         for update in self.updates:
             update.lay_out_again(update.layout, self.level.keeps_layout, len(workers))
@@ -298,10 +378,10 @@ class Trainer(Progress):
             means.append(mean.item() if isinstance(mean, Tensor) else mean)
             weights.append(weight.item() if isinstance(weight, Tensor) else weight)
         means = finite(self.name, means, weights, workers[0].rank, self.place)
-        update.give_collected(1.0 / self.virtual_workers, self._adder.sum)
+        update.give_collected(1.0 / self.virtual_workers, self._reducer.sum)
         with self._shared.between_turns(self.task, "before_step", workers):
             self.options.before_update(self.task, self.model)
-        self.let(update)
+        self.apply_update(update)
         losses = StepLosses.counted(means, weights, workers)
         with self._shared.between_turns(self.task, "after_step", workers):
             tasks.after_step(self.task, self.model)
@@ -319,20 +399,20 @@ class Trainer(Progress):
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
         if self.group.size == 1 and (first := self.workers[0]).is_at_home:
             return first.buffers
-        return self._buffers or self._adder.share(self.workers[0].buffers)
+        return self._buffers or self._reducer.share(self.workers[0].buffers)
 
     def _update(self, turn: _TakeTurn) -> list[TurnResult]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
         turns, layout = self._updated(turn)
         if layout is None or (update := turns[0].update) is None:
             return []
-        update.settle(layout, self._adder.place)  # nobody holds the sums any more
+        update.settle(layout, self._reducer.place)  # nobody holds the sums any more
         return turns
 
     def _updated(self, turn: _TakeTurn) -> tuple[list[TurnResult], Layout | None]:
         """Return all own workers' turns, once the update has their sums, and the layout of those after it."""
         buffers, self._buffers = self._first_workers_buffers(), None
-        with Reduction(self._adder, self._beside) as reduction:
+        with Reduction(self._reducer, self._beside) as reduction:
             turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
             if (update := turns[0].update) is None:
                 return turns, None
@@ -342,15 +422,15 @@ class Trainer(Progress):
             update.start_all(reduction)
             sums = reduction.begun()
             if self._parts is None:
-                self._buffers = self._adder.share_ahead(self.workers[0].buffers)
+                self._buffers = self._reducer.share_ahead(self.workers[0].buffers)
             unread = not self._reads_at_once and not self._shared.looks_closely("before_step")
-            follows = unread and is_unread(self.task, update.optimizer) and self._adder.follow()
+            follows = unread and is_unread(self.task, update.optimizer) and self._reducer.follow()
             if sums and not follows:
                 self._finish(reduction)
             update.give(sums, layout.used or ())
             with self._shared.between_turns(self.task, "before_step", self.workers):
                 self.options.before_update(self.task, self.model)
-            self.let(update)
+            self.apply_update(update)
             if follows:
                 self._finish(reduction)
         return turns, layout
@@ -380,7 +460,7 @@ class Trainer(Progress):
         self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]
     ) -> list[TurnResult]:
         """Run the phases of the task's own step; return, for each worker, the sum of its losses."""
-        courses = [Course(self.name, worker.rank) for worker in self.workers]
+        courses = [PhaseRun(self.name, worker.rank) for worker in self.workers]
 
         def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> TurnResult:
             course = courses[place]
@@ -400,7 +480,7 @@ class Trainer(Progress):
                 course.loss += float(taken.loss)
         return [TurnResult(None, course.loss, course.samples) for course in courses]
 
-    def _phase(self, course: Course, buffers: Sequence[Tensor], reduction: Reduction, place: int) -> TurnResult:
+    def _phase(self, course: PhaseRun, buffers: Sequence[Tensor], reduction: Reduction, place: int) -> TurnResult:
         """Run a worker's step up to its next loss, and that loss's gradients in the part that it is for."""
         assert self._parts is not None
         with self._parts.turn(buffers):
@@ -425,20 +505,24 @@ class Trainer(Progress):
 
     def _finish(self, reduction: Reduction) -> None:
         """Wait for the sums over all virtual workers' gradients."""
-        seconds, waited = reduction.finish()[1], self._adder.take_waited()
+        seconds, waited = reduction.finish()[1], self._reducer.take_waited()
         self.group.waited += min(seconds, waited) if self._beside else waited
 
     def _join(self, group: Group) -> None:
         self.group, self._is_short = group, False
-        self._adder: Adder = self.adder_of(group, self.virtual_workers, self.device)
+        self._reducer: Reducer = self.reducer_of(group, self.virtual_workers, self.device)
         self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the task has a state of its own."""
+        return self._own.is_kept
 
     def check_fit(self, checkpoint: Checkpoint | None) -> None:
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        sizes = (self.virtual_workers, tasks.batch_size_of(self.task), self.model, self.updates, self._own.is_kept)
-        check_fit(checkpoint, BuiltJob(self.name, self.seed, tasks.order_seed_of(self.task), *sizes))
+        check_fit(checkpoint, self)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -450,3 +534,94 @@ class Trainer(Progress):
         waited = self.group.waited - waited
         self.waited_seconds += waited
         self.computed_seconds += time.perf_counter() - begin - waited
+
+
+_MEND = "go on with the job as it was, or start this one anew"
+
+
+_NOT_SAID = "not said: it is the state that workers share, without theirs"
+
+
+def check_fit(checkpoint: Checkpoint, job: Trainer) -> None:
+    """Raise CheckpointError, which says what is another job's, unless a checkpoint is this job's.
+
+    A difference missed here would be an error inside torch, or none until the first step.
+    """
+    with misfits_named(checkpoint):
+        saved, own = _of_checkpoint(checkpoint), _of_trainer(job)
+    different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
+    if different is not None:
+        found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND)
+
+
+@contextmanager
+def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
+    try:
+        yield
+    except (PinsDiffer, torch.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        found = f"it cannot be gone on from ({type(error).__name__}: {error})"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND) from error
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
+    return {
+        "seed": checkpoint.seed,
+        "order's seed": checkpoint.seed if checkpoint.order_seed is None else checkpoint.order_seed,
+        "virtual_workers": checkpoint.virtual_workers,
+        "batch_size": checkpoint.batch_size,
+        "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
+        "schedule": checkpoint.schedule is not None,
+        "layout of buckets": _parameters(laid_out),
+        "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
+        "optimizer": _settings(checkpoint.optimizer),
+        "parts with optimizers of their own": _parts(
+            {part: _place(tree) for part, tree in (checkpoint.parts or {}).items()}
+        ),
+        "task's own state": _kept(checkpoint.task_state is not None),
+    }
+
+
+def _of_trainer(job: Trainer) -> dict[str, Any]:
+    first, *others = job.updates
+    return {
+        "seed": job.seed,
+        "order's seed": tasks.order_seed_of(job.task),
+        "virtual_workers": job.virtual_workers,
+        "batch_size": tasks.batch_size_of(job.task),
+        "parameters": {name: tuple(parameter.shape) for name, parameter in job.model.named_parameters()},
+        "schedule": first.schedule is not None,
+        "layout of buckets": _parameters(list(range(len(first.parameters)))),
+        "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
+        "optimizer": _settings(first.optimizer.state_dict()),
+        "parts with optimizers of their own": _parts({update.part: _place(update.as_tree()) for update in others}),
+        "task's own state": _kept(job.keeps_state),
+    }
+
+
+def _place(tree: dict[str, Any]) -> list[Any]:
+    """What of a part's optimizer is compared: its settings, how many parameters are in buckets, and its schedule."""
+    laid_out = sum(len(bucket) for bucket in tree["layout"]["buckets"])
+    return [_settings(tree["optimizer"]), laid_out, tree["schedule"] is not None]
+
+
+def _parts(places: dict[str, list[Any]]) -> str:
+    return ", ".join(f"{part} {place}" for part, place in places.items()) or "none"
+
+
+def _kept(is_kept: bool) -> str:
+    return "kept by state()" if is_kept else "not kept"
+
+
+def _parameters(indices: list[int]) -> str:
+    """Which parameters take gradients; numbered from 0 on without a gap, as they should be, only how many."""
+    return f"of {len(indices)} parameters" if indices == list(range(len(indices))) else f"of parameters {indices}"
+
+
+def _settings(state: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """The names of each group's settings, and how many parameters it has."""
+    return [(sorted(group), len(group["params"])) for group in state["param_groups"]]

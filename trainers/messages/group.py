@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.device.many_tensors import copies_of
+from trainers.device.device_streams import copies_of
 from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.state.tree import decode, encode, flatten, unflatten
 
@@ -123,9 +123,9 @@ class Group:
         """Return the virtual ranks of this member."""
         return self.blocks(virtual_workers)[self.index]
 
-    def neighbours(self) -> Beside:
-        """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
-        return Beside(self._transport)
+    def neighbours(self) -> GroupNeighbours:
+        """Return the members before and after this one, for a ring (see `trainers.reduce.ordered_reduce`)."""
+        return GroupNeighbours(self._transport)
 
     def bcast(self, tensor: Tensor) -> None:
         """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
@@ -237,7 +237,7 @@ class Group:
         self._exchange([(child, memory) for child in children], [])
 
 
-class Beside:
+class GroupNeighbours:
     """The two members beside this one in a ring: sends go to the one before it, receives come from the one after it."""
 
     def __init__(self, transport: Transport) -> None:

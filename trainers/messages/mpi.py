@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from trainers.device.nap import LONGEST_NAP, nap
+from trainers.device.device_streams import LONGEST_BACKOFF, backoff
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
 _DRAIN_SECONDS = 0.1
@@ -127,7 +127,7 @@ class MpiTransport:
             while transfers := [transfer for transfer in transfers if not transfer.done]:
                 elapsed = time.perf_counter() - begin
                 self._look_around(elapsed, transfers)
-                nap(elapsed)
+                backoff(elapsed)
         except (PeerFailed, PeerSilent, Interrupted):
             self._give_up()
             raise
@@ -213,7 +213,7 @@ class MpiTransport:
         while (transfers := [transfer for transfer in transfers if not transfer.settled]) and (
             time.perf_counter() - begin < _DRAIN_SECONDS
         ):
-            time.sleep(LONGEST_NAP)
+            time.sleep(LONGEST_BACKOFF)
         if transfers:
             self._keep_alive += transfers
             self._comm.Set_attr(MPI.Comm.Create_keyval(), self._keep_alive)

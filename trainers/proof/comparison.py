@@ -1,4 +1,4 @@
-"""Two states or two traces held against each other, bit by bit.
+"""Two states, two traces or two histories held against each other, bit by bit.
 
 Every bit counts: the signs of zeros and what a NaN carries, too. Distances are in ULPs: how many representable numbers
 lie between two values, plus one.
@@ -6,8 +6,9 @@ lie between two values, plus one.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from trainers.proof.tensor_trace import TensorHash
 from trainers.state.checkpoint import Checkpoint
+from trainers.state.history import History
 
 SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout", "task")
 """Parts of a checkpoint that are compared, in the order in which the first difference is looked for."""
@@ -283,3 +285,46 @@ def _describe(value: Any) -> str:
 def not_compared(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what of a checkpoint is shown and not compared, by name."""
     return {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint) if field.name in NOT_COMPARED}
+
+
+Epochs = History | Sequence[Mapping[str, float]]
+
+
+def history_difference(one: Epochs, other: Epochs) -> str:
+    """Say in what two histories differ, and where first, of what is kept; "" if in nothing. Two NaNs do not differ."""
+    left, right = History.of(one), History.of(other)
+    values = list(_values(left, right))
+    differing = [value for value in values if not _alike(*value[2:])]
+    if not differing:
+        first = max(left.dropped, right.dropped)
+        return "" if left == right else f"values of the first {first} epochs differ, of which a digest is kept"
+    what = f"{len(differing)} of {len(values)} values differ"
+    if len(left) != len(right):
+        what += f", as there are {len(left)} and {len(right)} epochs"
+    epoch, name, ours, theirs = differing[0]
+    return f"{what}; first: epoch {epoch}, {name}: {_number(ours)} and {_number(theirs)}{_apart(ours, theirs)}"
+
+
+def _values(left: History, right: History) -> Iterator[tuple[int, str, float | None, float | None]]:
+    """Yield (epoch from 1, metric, left, right); None where a side has no such value."""
+    for number in range(max(left.dropped, right.dropped), max(len(left), len(right))):
+        ours, theirs = left.at(number + 1), right.at(number + 1)
+        for name in [*ours, *(name for name in theirs if name not in ours)]:
+            yield number + 1, name, ours.get(name), theirs.get(name)
+
+
+def _alike(left: float | None, right: float | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left == right or (math.isnan(left) and math.isnan(right))
+
+
+def _number(value: float | None) -> str:
+    return "nothing" if value is None else repr(float(value))
+
+
+def _apart(left: float | None, right: float | None) -> str:
+    """How far two numbers are from each other, as a part of the larger; "" where that says nothing."""
+    if left is None or right is None or not (math.isfinite(left) and math.isfinite(right)):
+        return ""
+    return f", {abs(left - right) / max(abs(left), abs(right)):.1g} of the larger apart"

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from preprocess.files.reading import open_file
 from preprocess.files.writing import cause, make_folder, whole_file
 from trainers.job.trainer import Trainer
-from trainers.step.batch_parts import BatchLoss
-from trainers.step.compute import Compute, Training
+from trainers.step.compute import BatchLoss, Compute, Training
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task.task import Batch
 

@@ -3,21 +3,24 @@
 A bucket is one vector to the reduction, so its make-up decides where gloo's chunks begin and with it the bits of every
 sum. DDP starts with one bucket a (dtype, device) and rebuilds before the second forward, in the order in which rank 0's
 gradients became ready (torch/csrc/distributed/c10d/reducer.cpp). Not that order but the layout goes into a checkpoint:
-EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results.
+EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results. Which parameters get gradients is the same
+on all virtual workers and in all steps, as DDP asks by default.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainers.device.device_copies import DeviceCopies
-from trainers.device.landing import Landing
+from trainers.device.device_streams import DeviceCopies
+from trainers.messages.group import Group
+from trainers.repeatable.determinism import ConsistencyWarning
 
 FIRST_LIMIT = 1 << 20
 LATER_LIMIT = 25 << 20
@@ -116,7 +119,7 @@ class Buckets:
         device = self._parameters[0].device
         self.copies = None if device.type == place.type else DeviceCopies(device)
         self.bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-        self._landing = Landing(device)
+        self._landing: list[Tensor] = []  # memory for gradients on the device
         self._places = [list(self._places_in(bucket)) for bucket in layout.buckets]
         self._given: tuple[Sequence[Tensor], Sequence[tuple[int, Tensor]]] = ((), ())
 
@@ -156,7 +159,11 @@ class Buckets:
     def _landed(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
         if self.copies is None and self.place.type == "cpu":
             return views
-        landed = self._landing.like(views)
+        # Kernels add in another order where memory is not aligned, so an optimizer or a norm that read a bucket's
+        # parts could have other bits than with DDP, whose gradients are copies too.
+        if not self._landing:
+            self._landing = [torch.empty_like(each, device=self._parameters[0].device) for each in views]
+        landed = self._landing
         if self.copies is None:
             torch._foreach_copy_(landed, list(views))
         else:
@@ -183,3 +190,73 @@ class Buckets:
             stride = parameter.stride() if is_dense else torch.empty(parameter.size(), device="meta").stride()
             yield index, tuple(parameter.size()), stride, offset
             offset += parameter.numel()
+
+
+class UnevenGradients(RuntimeError):
+    """Some virtual workers gave a parameter a gradient and others did not."""
+
+
+def agreed_layout(
+    job: str,
+    group: Group,
+    names: Sequence[str],
+    parameters: Sequence[nn.Parameter],
+    uses: Sequence[tuple[bool, ...]],
+    order: list[int],
+    step: int,
+) -> Layout:
+    """Return the buckets of the steps after the first; all members learn them from the master.
+
+    Args:
+        names, parameters: these are trained.
+        uses: which parameters each of this member's virtual workers gave a gradient.
+        order: in which order virtual worker 0's gradients became whole; the master's is taken.
+        step: its number in the job; at D0 a job has a first step after each restart.
+
+    Raises:
+        UnevenGradients: the workers did not use the same parameters.
+    """
+    gathered = group.gather_trees([list(use) for use in uses])
+    if not group.is_master:
+        return Layout.from_tree(group.bcast_tree())
+    used = uses[0]
+    check_uses(job, names, [tuple(use) for member in gathered for use in member], used, 0, step)
+    _warn_of_unused(job, names, used)
+    layout = Layout.rebuilt(parameters, order, used)
+    group.bcast_tree(layout.as_tree())
+    return layout
+
+
+def check_uses(
+    job: str, names: Sequence[str], uses: Sequence[tuple[bool, ...]], expected: tuple[bool, ...], first: int, step: int
+) -> None:
+    """Raise UnevenGradients unless virtual workers `first`, `first` + 1, ... used the parameters as step 0 did.
+
+    Args:
+        names: the parameters'.
+        uses: which parameters each worker gave a gradient at `step`.
+        expected: which of them virtual worker 0 gave one in step 0.
+    """
+    for worker, use in enumerate(uses, first):
+        if use == expected:
+            continue
+        for name, got, usual in zip(names, use, expected):
+            if got != usual:
+                raise UnevenGradients(
+                    f"job {job}: virtual worker {worker} gave {name} {'a' if got else 'no'} gradient at step {step}, "
+                    f"though in step 0 virtual worker 0 gave it {'one' if usual else 'none'}; let every forward pass "
+                    "use the same parameters, as DDP asks by default"
+                )
+
+
+def _warn_of_unused(job: str, names: Sequence[str], used: Sequence[bool]) -> None:
+    """Warn of parameters that no virtual worker gives a gradient, if others get one."""
+    unused = [name for name, has_gradient in zip(names, used) if not has_gradient]
+    if unused and any(used):
+        warnings.warn(
+            f"job {job}: no virtual worker gives {', '.join(unused)} a gradient, so nothing trains it. Stock DDP "
+            "refuses such a model: there are no bits to agree with; freeze it with requires_grad_(False), or use it in "
+            "the loss",
+            ConsistencyWarning,
+            stacklevel=2,
+        )

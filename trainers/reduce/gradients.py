@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors
 
-from trainers.device.device_copies import DeviceCopies
+from trainers.device.device_streams import DeviceCopies
 from trainers.reduce.buckets import CACHED
-from trainers.reduce.own_sum import stack_of
+from trainers.reduce.ordered_reduce import stack_of
 
 
 class SparseGradient(TypeError):
@@ -55,7 +55,7 @@ def _nothing(turn: Turn) -> None:
 class SmallGradients:
     """The gradients of a small network's own workers: after the last turn, all go together where they are added.
 
-    vectors: each worker's scaled gradients, rows of one tensor (see `trainers.reduce.own_sum.stack_of`).
+    vectors: each worker's scaled gradients, rows of one tensor (see `trainers.reduce.ordered_reduce.stack_of`).
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], bucket: Sequence[int], workers: int) -> None:

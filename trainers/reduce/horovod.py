@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainers.device.nap import LONGEST_NAP, nap
+from trainers.device.device_streams import LONGEST_BACKOFF, backoff
 from trainers.messages.group import Group
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
-from trainers.reduce.adder import Adder, InOrder
+from trainers.reduce.ordered_reduce import OrderedReduce, Reducer
 
 if TYPE_CHECKING:
     from trainers.messages.mpi import MpiTransport
@@ -48,9 +48,9 @@ class HorovodHangs(RuntimeError):
     """Horovod does not start or end, as another member of the group stands still; this process can start no other."""
 
 
-def horovod_sum(group: Group, virtual_workers: int, device: torch.device) -> Adder:
-    """Return what adds for a group, as `Trainer(adder=...)`; a trainer that is alone needs no Horovod."""
-    return InOrder(group, virtual_workers, device) if group.size == 1 else HorovodSum(group, device)
+def horovod_reduce(group: Group, virtual_workers: int, device: torch.device) -> Reducer:
+    """Return what adds for a group, as `Trainer(reducer=...)`; a trainer that is alone needs no Horovod."""
+    return OrderedReduce(group, virtual_workers, device) if group.size == 1 else HorovodReduce(group, device)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Sum:
     staged: Tensor
 
 
-class HorovodSum:
+class HorovodReduce:
     """One member's part in its group's sums.
 
     group: formed over MPI, once `start` is called.
@@ -83,7 +83,7 @@ class HorovodSum:
         """Begin nothing: Horovod's own start knows no bound."""
 
     @property
-    def is_meeting(self) -> bool:
+    def is_connecting(self) -> bool:
         return False
 
     def start(self, at_once: bool = False) -> None:
@@ -111,7 +111,7 @@ class HorovodSum:
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Begin the sum over all virtual workers; it is in the first vector once `complete` has returned."""
         if self._hvd is None:
-            raise RuntimeError("Horovod is not started; take steps inside Trainer.adding()")
+            raise RuntimeError("Horovod is not started; take steps inside Trainer.reducing()")
         total = vectors[0]
         for vector in vectors[1:]:
             total.add_(vector)
@@ -178,7 +178,7 @@ class HorovodSum:
                 checked = now
             if now - begin > self._timeout:
                 raise PeerSilent(self._others, self._timeout)
-            nap(now - begin)
+            backoff(now - begin)
         try:
             self._hvd.synchronize(handle)
         except RuntimeError as error:
@@ -194,7 +194,7 @@ class HorovodSum:
                 self._group.check()
             except PeerFailed as told:
                 return told
-            time.sleep(LONGEST_NAP)
+            time.sleep(LONGEST_BACKOFF)
         return RuntimeError(f"Horovod: {error}")
 
     def _within(self, seconds: float, what: str, work: Callable[[], object]) -> None:

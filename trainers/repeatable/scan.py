@@ -1,23 +1,28 @@
-"""Whether a model can be trained on devices of mixed kinds at little cost (EasyScale, SC'23, 3.3).
+"""Which kernels a model needs: those without a deterministic form, and those that differ between devices.
 
 Hardware-agnostic kernels (D2) cost little where a model is made of matrix products and element-wise work: under 1 % for
 NeuMF, BERT, Electra and Swin. They cost much where makers tune a kernel to each device, as for convolutions: 236 % on
-average (EasyScale, 5.1.2). So a model is scanned for such kernels before devices are mixed.
+average (EasyScale, SC'23, 3.3 and 5.1.2). So a model is scanned for such kernels before devices are mixed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _LPPoolNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainers.repeatable.evaluation_mode import evaluating
+from trainers.repeatable.process_settings import evaluating
 
 CONVOLUTION = "a convolution: makers tune its kernels to each device (cuDNN, oneDNN)"
 RECURRENT = "a recurrent network: the whole sequence is one tuned kernel (cuDNN)"
@@ -199,3 +204,115 @@ def _running_modules(model: nn.Module) -> Iterator[list[str]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+DRAWS = "random draws, which accelerators make by the number of their multiprocessors"
+SUMS = "sums, which accelerators split over their multiprocessors"
+
+_BY_MULTIPROCESSORS: Mapping[type[nn.Module], str] = {
+    _DropoutNd: DRAWS,
+    nn.RReLU: DRAWS,
+    nn.FractionalMaxPool2d: DRAWS,
+    nn.FractionalMaxPool3d: DRAWS,
+    **dict.fromkeys((_NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm), SUMS),
+    **dict.fromkeys((_AvgPoolNd, _AdaptiveAvgPoolNd, _LPPoolNd), SUMS),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.AdaptiveLogSoftmaxWithLoss), SUMS),
+    **dict.fromkeys((nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention, nn.Bilinear, nn.CosineSimilarity), SUMS),
+}
+_DRAWN = frozenset((
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
+    "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like", "normal", "normal_", "uniform_", "multinomial",
+    "gumbel_softmax", "exponential_", "poisson",
+))  # fmt: skip
+_SUMMED = frozenset((
+    "sum", "nansum", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "logsumexp",
+    "norm", "vector_norm", "softmax", "log_softmax", "softmin", "layer_norm", "batch_norm", "group_norm", "rms_norm",
+    "instance_norm", "normalize", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "lp_pool2d", "embedding", "embedding_bag", "index_add",
+    "index_add_", "scatter_add", "scatter_add_", "scaled_dot_product_attention", "cosine_similarity", "interpolate",
+))  # fmt: skip
+"""Names that a `forward` uses, of functions and of tensors' methods."""
+
+
+def by_multiprocessors(model: nn.Module) -> tuple[Finding, ...]:
+    """Look at every module of a model: its class, and the names that its own `forward` uses.
+
+    Matrix products, element-wise work and copies are not found. A name that means something else, such as an attribute
+    `mean`, is taken for what it could be.
+    """
+    found = (
+        Finding(name, type(module).__name__, _reason_of_multiprocessors(module))
+        for name, module in model.named_modules()
+    )
+    return tuple(finding for finding in found if finding.reason)
+
+
+def _reason_of_multiprocessors(module: nn.Module) -> str:
+    of_class = next((reason for kind, reason in _BY_MULTIPROCESSORS.items() if isinstance(module, kind)), None)
+    if of_class is not None:
+        return of_class
+    names = frozenset(names_in_forward(module))
+    return DRAWS if names & _DRAWN else SUMS if names & _SUMMED else ""
+
+
+_REFUSAL = re.compile(r"(\S+) does not have a deterministic implementation")
+
+
+_POOLS = (
+    "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "fractional_max_pool2d", "fractional_max_pool3d",
+)  # fmt: skip
+_RESHAPED = (
+    "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+    "grid_sampler_2d", "grid_sampler_3d",
+)  # fmt: skip
+ON_GPUS_ALONE = frozenset(
+    (*(f"{name}_backward" for name in (*_POOLS, *_RESHAPED)), "max_unpool2d", "max_unpool3d", "nll_loss2d_forward")
+) | {"_ctc_loss_backward", "put_", "histc", "median.dim", "nanmedian.dim"}
+"""Operators that torch refuses on GPUs, as it has no deterministic form of them there, though it has on CPUs; those
+that hang on more than their name (`bincount` with weights, `cumsum` of floats) are not among them.
+"""
+
+
+class OperatorsSeen(TorchDispatchMode):
+    """A context that notes operators of ON_GPUS_ALONE that run in it, on whatever device, backward passes included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, overload = func._schema.name.partition("::")[2], func._schema.overload_name
+        for each in {name, f"{name}.{overload}"} & ON_GPUS_ALONE:
+            self.names += [each] if each not in self.names else []
+        return func(*args, **(kwargs or {}))
+
+
+class NonDeterministicOperator(RuntimeError):
+    """The model uses an operator whose result is not the same each time."""
+
+
+def check_refusal(error: RuntimeError, model: nn.Module, job: str) -> None:
+    """Raise NonDeterministicOperator, with operator, module and mend, if an error is torch's refusal of an operator."""
+    refused = _REFUSAL.match(str(error))
+    if refused is not None:
+        raise NonDeterministicOperator(
+            f"job {job}: {_module(model, error.__traceback__)} uses {refused[1]}, which has no deterministic form "
+            "here, so no two runs need agree; replace it (torch.use_deterministic_algorithms lists such operators and "
+            "what to use instead)"
+        ) from error
+
+
+def _module(model: nn.Module, traceback: TracebackType | None) -> str:
+    """Return the innermost module of `model` that was at work."""
+    names = {id(module): name for name, module in model.named_modules()}
+    found = None
+    while traceback is not None:
+        owner = traceback.tb_frame.f_locals.get("self")
+        found = names.get(id(owner), found)
+        if id(owner) == id(model):
+            found = ""
+        traceback = traceback.tb_next
+    if found is None:
+        return "the loss or the backward pass"
+    return f"module {found}" if found else f"the model ({type(model).__name__})"

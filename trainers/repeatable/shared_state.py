@@ -3,37 +3,59 @@
 Under DDP each worker is a process with a model of its own. Here workers take turns on one model, and what a checkpoint
 holds is its parameters, each worker's buffers, random states and plain attributes, and the optimizer. What else a
 forward pass changes would reach the next worker, would advance N times a step, and would be lost with a move: silently,
-other bits.
+other bits. Lists, dicts and tensors that a task or a loss object keeps are mostly notes that no step reads, so a change
+of these is told, and no error.
 """
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes, scratch_in
+from trainers.repeatable.determinism import ConsistencyWarning
+from trainers.repeatable.plain_attributes import (
+    TASK,
+    TORCHS_OWN,
+    Attributes,
+    PlainAttributes,
+    joined,
+    object_holders,
+    scratch_in,
+    split,
+)
 from trainers.repeatable.process_settings import ProcessSettings
-from trainers.repeatable.uncarried_state import Uncarried
-from trainers.repeatable.unfit_modules import unfit_modules
 
 CLOSE_LOOKS = 4
 """Turns whose changes of attributes and of parameters' values are looked for; changes in place are, in every turn."""
+
+
 _NOTHING = nullcontext()
+
+
 _PLAIN = (bool, int, float, complex, str, bytes)
+
+
 _DEPTH = 4
+
+
 _PART = 1 << 20
+
+
 _VERSION = attrgetter("_version")
+
 
 _Marks = tuple[list[object], ...]
 """Of some tensors: where each lies, its version, and, closely looked at, its bits."""
@@ -57,8 +79,8 @@ class SharedState:
         model: what workers take turns on.
         scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`),
             beside those that modules name in their own.
-        own: gives a digest of the task's own state (see `trainers.task.own_state`).
-        code: what the model is trained with (see `trainers.repeatable.attribute_holders`).
+        own: gives a digest of the task's own state (see `trainers.task.task_options`).
+        code: what the model is trained with (see `trainers.repeatable.plain_attributes`).
 
     Raises:
         UntoldState: the model has a module that cannot be trained so (`unfit_modules`).
@@ -274,3 +296,105 @@ def _digest(tensor: Tensor) -> object:
     octets = tensor.detach().contiguous().view(-1).view(torch.uint8)
     places = torch.arange(1, min(octets.numel(), _PART) + 1, device=octets.device)
     return tuple(int((part * places[: part.numel()]).sum()) for part in octets.split(_PART))
+
+
+class UnfitModule(NamedTuple):
+    """A module that cannot be trained.
+
+    Attributes:
+        rule: which, and why. mend: what to have in its place.
+    """
+
+    rule: str
+    mend: str
+
+
+def unfit_modules(model: nn.Module) -> Iterator[UnfitModule]:
+    """Yield the modules of a model that cannot be trained so."""
+    for name, module in model.named_modules():
+        what = f"module {name}" if name else "the model"
+        if isinstance(module, nn.SyncBatchNorm):
+            yield UnfitModule(
+                f"{what} is a SyncBatchNorm, whose statistics need all workers in the forward pass at once; virtual "
+                "workers take turns",
+                "Use BatchNorm, which DDP keeps by process, or GroupNorm",
+            )
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(map(is_lazy, own)):
+            yield UnfitModule(
+                f"{what} is a {type(module).__name__}, whose sizes nobody knows before the first batch; DDP refuses "
+                "it, too",
+                "Give the sizes, or let the model's constructor pass zeros through it",
+            )
+
+
+Outlines = dict[str, object]
+
+
+class Uncarried:
+    """Looks at what a job's own objects keep.
+
+    Args:
+        job: its name.
+        model: what it trains; its modules are looked at by others.
+        code: what it is trained with (see `trainers.repeatable.plain_attributes`).
+        scratch: names of attributes that nothing reads in a later step.
+    """
+
+    def __init__(self, job: str, model: nn.Module, code: Mapping[str, object], scratch: Collection[str]) -> None:
+        self._job, self._scratch = job, scratch
+        self._modules = {id(module) for module in model.modules()}
+        self._objects = object_holders(code)
+        self._has_state = hasattr(code.get("task"), "state")
+        self._told: set[str] = set()
+
+    def now(self) -> Outlines:
+        """Return what tells, in no time, whether each is as it was: a tensor's place and version, or a length."""
+        return {
+            joined(path, name): self._outline(value)
+            for path, holder in self._objects.items()
+            for name, value in _kept(holder).items()
+            if name not in self._scratch
+        }
+
+    def compare_turn(self, before: Outlines) -> None:
+        """Warn, once, of what a forward or backward pass has changed."""
+        for name in self._changed(before):
+            where, last = split(name)
+            unless = f" If none does, scratch = ({last!r},) in the task says so" if name.startswith(TASK) else ""
+            self._warn(
+                f"the forward or backward pass changes {last} of {where.rstrip(':')}, which all virtual workers of a "
+                "trainer share and no checkpoint holds. If a later step reads it, bits are not those of DDP: keep it "
+                f"in a buffer of the model, or give it by a task's state() and change it in after_step.{unless}"
+            )
+
+    def compare_between(self, before: Outlines, method: str) -> None:
+        """Warn, once, of what a task without `state` has changed between turns."""
+        for name in () if self._has_state else self._changed(before):
+            where, last = split(name)
+            self._warn(
+                f"{method} changes {last} of {where.rstrip(':')}, which no checkpoint holds: a move or a restart "
+                "begins it anew. Give it by the task's state(), and take it back in load_state(state). If nothing "
+                f"reads it in a later step, scratch = ({last!r},) in the task says so"
+            )
+
+    def _changed(self, before: Outlines) -> list[str]:
+        now = self.now()
+        changed = [name for name in before if before[name] != now.get(name) and name not in self._told]
+        self._told.update(changed)
+        return changed
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"job {self._job}: {text}", ConsistencyWarning, stacklevel=2)
+
+    def _outline(self, value: object) -> object:
+        if isinstance(value, Tensor):
+            return value.data_ptr(), value._version
+        if isinstance(value, nn.Module):
+            others = () if id(value) in self._modules else (*value.parameters(), *value.buffers())
+            return sum(tensor._version for tensor in others)
+        return len(value) if isinstance(value, Sized) and not isinstance(value, str | bytes) else None
+
+
+def _kept(holder: Any) -> dict[str, Any]:
+    return dict(holder.named_buffers(recurse=False)) if isinstance(holder, nn.Module) else vars(holder)

@@ -3,8 +3,8 @@
 A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
 one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
 name only when it is complete and on the disk: random name, digests, fsync, rename, fsync of the folder. Behind the HDF5
-data stands a seal (see `trainers.state.seal`): no torn or flipped byte goes unseen. Who reads a checkpoint need not
-trust who wrote it: nothing in it runs, all it holds lies in it, and no memory is taken that its bytes do not fill.
+data stands a seal (see `trainers.state.state_file`): no torn or flipped byte goes unseen. Who reads a checkpoint need
+not trust who wrote it: nothing in it runs, all it holds lies in it, and no memory is taken that its bytes do not fill.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from torch import Tensor
 from preprocess.files.memory import NeedsTooMuchMemory
 from preprocess.files.reading import NotAFile
 from preprocess.files.writing import PARTIAL, cause, make_folder, partial_name, put_in_place
-from trainers.convergence.history import History
-from trainers.state.seal import Damaged
-from trainers.state.state_file import Outline, UnknownFormat, read_outline, read_state, write_state
+from trainers.state.history import History
+from trainers.state.state_file import Damaged, Outline, UnknownFormat, read_outline, read_state, write_state
 from trainers.state.tree import flatten, unflatten
 
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
@@ -66,7 +65,7 @@ class Checkpoint:
     layout: the gradient buckets. pins: settings that results depend on.
     history: the metrics of the finished epochs, as far as they are kept.
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
-    batches: where the batch changed (see `trainers.task.batch_schedule`): [epoch, size, parts] each; None: never.
+    batches: where the batch changed (see `trainers.task.batch_plan`): [epoch, size, parts] each; None: never.
         `batch_size` is the task's own.
     order_seed: the samples' order is drawn from it where it is not `seed`.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.

@@ -6,20 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, empty_like, nn, optim
+from torch.optim import optimizer as of_torch
 
-from trainers.device.allocator import give_pinned_memory_back
-from trainers.device.device_room import forget_peak, room_on
+from trainers.device.memory import forget_peak, give_pinned_memory_back, room_on
 from trainers.messages.group import Group
 from trainers.reduce import gradients
-from trainers.reduce.buckets import HOST, Buckets, Layout
-from trainers.reduce.first_step import agreed_layout, check_uses
-from trainers.reduce.overlap import Reduction
-from trainers.state.memory_order import lay_out_as_parameters
-from trainers.task.batch_schedule import learning_rates_times
-from trainers.task.loss import Weight
-from trainers.task.step_options import NOTHING
-from trainers.task.unfit_task import UnfitTask
+from trainers.reduce.buckets import HOST, Buckets, Layout, agreed_layout, check_uses
+from trainers.reduce.reduction import Reduction
+from trainers.task.batch_plan import learning_rates_times
+from trainers.task.loss import UnfitTask, Weight
+from trainers.task.task_options import NOTHING
 
 
 class TurnResult(NamedTuple):
@@ -82,7 +79,7 @@ class Update:
         self._lay_out(layout, workers, HOST)
 
     def settle(self, layout: Layout, place: torch.device) -> None:
-        """Make the buckets of the updates to come, after one: at `place` (see `Adder.place`) if there is room.
+        """Make the buckets of the updates to come, after one: at `place` (see `Reducer.place`) if there is room.
 
         EasyScale (SC'23, 3.2) has gradients leave the device so that its memory does not grow with the number of
         virtual workers. Where it may grow, they stay. An only worker's stay where they are.
@@ -215,7 +212,7 @@ class Update:
             "layout": self.layout.as_tree(),
         }
 
-    def take(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
+    def load_state(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
         """Take over the state that `as_tree` described; the optimizer keeps its tensors, most of them uncopied."""
         self.optimizer.load_state_dict(tree["optimizer"])
         lay_out_as_parameters(self.optimizer)
@@ -239,3 +236,36 @@ class Update:
             reduction.start(vectors)
         else:
             reduction.start(vectors, self._buckets.copies.mark())
+
+
+def lay_out_as_parameters(optimizer: optim.Optimizer) -> None:
+    """Give each tensor of the state that is shaped like its parameter the parameter's memory order.
+
+    Optimizers make them so, and their fused kernels go through both in memory order: after a parameter in channels_last
+    beside momenta in C order each element would be updated with another's. Checkpoints and messages keep values alone.
+    """
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[key] = empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
+_KNOWN = {
+    optim.SGD, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Adadelta,
+    optim.Adagrad,
+}  # fmt: skip
+
+
+def is_unread(task: object, optimizer: optim.Optimizer) -> bool:
+    """Whether an update of the task asks for kernels and waits for none, so far as is known.
+
+    Of torch's own optimizers that is known, as long as all their numbers are on the host, and nothing else is called.
+    A kernel for each parameter would be too many: a device takes about a thousand orders before the host has to wait.
+    """
+    if hasattr(task, "before_step") or type(optimizer) not in _KNOWN:
+        return False
+    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)  # type: ignore[attr-defined]
+    of_all = (of_torch._global_optimizer_pre_hooks, of_torch._global_optimizer_post_hooks)
+    numbers = [value for group in optimizer.param_groups for name, value in group.items() if name != "params"]
+    alone = any(group.get("foreach") is False and not group.get("fused") for group in optimizer.param_groups)
+    return not alone and not any((*hooks, *of_all)) and not any(isinstance(number, Tensor) for number in numbers)

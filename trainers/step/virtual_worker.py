@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.device.many_tensors import copy_all
+from trainers.device.device_streams import copy_all
 from trainers.repeatable.plain_attributes import Attributes
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.step.buffer_places import BufferPlaces
 
 
 class VirtualWorker:
@@ -34,8 +33,11 @@ class VirtualWorker:
         """Seed the generators with seed + 1 + rank, as the processes of a DDP script do that keep their ranks apart."""
         self.rank = rank
         self.device = device
-        self._places = BufferPlaces(model)
-        self.buffers = [buffer.detach().clone() for buffer in self._places.now()]
+        # To walk through all modules takes as long as small networks need for a layer, so places are looked up once.
+        self._names = [name for name, _ in model.named_buffers()]
+        homes = (name.rpartition(".") for name in self._names)
+        self._places = [(model.get_submodule(path)._buffers, name) for path, _, name in homes]
+        self.buffers = [buffer.detach().clone() for buffer in self._in_model()]
         self.is_at_home = False
         self._homes: list[int] = []  # where the model's own lie, while `buffers` are views of them
         self.attributes: Attributes = {}
@@ -51,9 +53,13 @@ class VirtualWorker:
             self.is_at_home = True
             self._follow()
 
+    def _in_model(self) -> list[Tensor]:
+        """Return the model's buffers, in the order of `model.buffers()`; modules may put other tensors there."""
+        return [buffer for home, name in self._places if (buffer := home.get(name)) is not None]
+
     def _follow(self) -> None:
         """The own buffers are those in the model; a module may have put others there."""
-        there = self._places.now()
+        there = self._in_model()
         places = [*map(id, there), *map(Tensor.data_ptr, there)]
         if places != self._homes:
             self._homes, self.buffers = places, [buffer.detach() for buffer in there]
@@ -88,12 +94,12 @@ class VirtualWorker:
         if kind is not None:
             return
         if self.buffers:
-            self._follow() if self.is_at_home else copy_all(self.buffers, self._places.now())
+            self._follow() if self.is_at_home else copy_all(self.buffers, self._in_model())
         self.random.renew(self.device)
 
     def fill(self) -> None:
         """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""
-        copy_all([buffer.data for buffer in self._places.now()], self.buffers)
+        copy_all([buffer.data for buffer in self._in_model()], self.buffers)
 
     def take_losses(self) -> tuple[float, float]:
         """Return the epoch's sum of losses, and what it is to be divided by, and begin both anew."""
@@ -103,7 +109,7 @@ class VirtualWorker:
 
     def named_buffers(self) -> dict[str, Tensor]:
         """Return the own buffers by their names in the model."""
-        return dict(zip(self._places.names, self.buffers))
+        return dict(zip(self._names, self.buffers))
 
     def open_loader(self) -> None:
         """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""
@@ -128,14 +134,14 @@ class VirtualWorker:
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Take over the context that `as_tree` described."""
-        for name, own in zip(self._places.names, self.buffers):
+        for name, own in zip(self._names, self.buffers):
             own.copy_(tree["buffers"][name])
         self.random = RandomState.from_tree(tree["random"])
         self.attributes = dict(tree.get("attributes", {}))
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
 
 
-def house(workers: Sequence[VirtualWorker], keeps_turns: bool) -> None:
+def place_workers(workers: Sequence[VirtualWorker], keeps_turns: bool) -> None:
     """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts.
 
     keeps_turns: whether a worker's turn is a whole step.

@@ -1,13 +1,14 @@
-"""Several optimizers in one job, as a GAN has: each trains a part of the model, in a phase of its own.
+"""Several optimizers in one job: of the parts of a model, each in a phase of its own, or joined as one.
 
-The task's `step(model, batch)` is a generator that yields (part, loss) for each phase. It is the loop of a script that
-wraps each part in DistributedDataParallel: while a generator waits at a `yield`, the gradients of that loss in that
-part are summed over all virtual workers, and the part's optimizer updates it. Then all workers go on.
+A GAN has several parts. The task's `step(model, batch)` is a generator that yields (part, loss) for each phase. It is
+the loop of a script that wraps each part in DistributedDataParallel: while a generator waits at a `yield`, the
+gradients of that loss in that part are summed over all virtual workers, and the part's optimizer updates it. Then all
+workers go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor, nn, optim
 
 from trainers.messages.group import Group
-from trainers.repeatable.spared_compiler import spare_compiler
+from trainers.repeatable.process_settings import spare_compiler
 from trainers.task import task as tasks
+from trainers.task.loss import UnfitTask
 from trainers.task.task import Batch, Task
-from trainers.task.unfit_task import UnfitTask
 
 Phase = tuple[str, Tensor]
 """The name of a part, and the loss whose gradients update it."""
@@ -100,7 +101,7 @@ def _choice(names: Mapping[str, Any]) -> str:
     return f"choose from {', '.join(names) or 'parts, which it has not'}"
 
 
-class Course:
+class PhaseRun:
     """One virtual worker's way through the phases of one step.
 
     rank: the worker's. loss: the sum of its phases' losses so far. samples: of its batch.
@@ -208,3 +209,48 @@ class Parts:
         self._called.add(name)
         for place, buffer in part.named_buffers(name):
             buffer.data.copy_(self._first[place])  # past the version: the graph of an earlier phase may hold it
+
+
+class JoinedOptimizer(optim.Optimizer):
+    """An optimizer that steps others, each with its own parameters.
+
+    Their groups and states are its own, so that a schedule and a checkpoint see one optimizer with all of them.
+    """
+
+    def __init__(self, optimizers: Sequence[optim.Optimizer]) -> None:
+        """optimizers: at least one; no parameter is in two of them."""
+        self._optimizers = list(optimizers)
+        groups = [group for each in optimizers for group in each.param_groups]
+        super().__init__([{"params": group["params"]} for group in groups], dict(optimizers[0].defaults))
+        self.param_groups = groups
+        self._share()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Step each, in order."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for each in self._optimizers:
+            each.step()
+        return loss
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Take a state that `state_dict` gave."""
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, while this is made: later nobody says to which of them it belongs."""
+        if getattr(self, "_is_made", False):
+            raise ValueError("a group is added to one of the joined optimizers, not to all")
+        super().add_param_group(param_group)
+
+    def _share(self) -> None:
+        """Let the others have this one's groups and state."""
+        self._is_made = True
+        first = 0
+        for each in self._optimizers:
+            last = first + len(each.param_groups)
+            each.param_groups, each.state = self.param_groups[first:last], self.state
+            first = last

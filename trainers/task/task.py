@@ -6,7 +6,10 @@ the optional parts up, so the rest of the package never asks whether a task has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -15,13 +18,19 @@ from torch.nn import functional
 from torch.utils.data import default_collate
 
 from trainers.repeatable.process_settings import settings_kept
-from trainers.repeatable.random_state import seeded
-from trainers.task.batch_schedule import BatchSchedule
-from trainers.task.loss import Loss, Weight, check_alike, check_countable, cross_entropy_weight, loss_given
-from trainers.task.metrics import Metric, UsualAccuracy, as_metric
-from trainers.task.readings import Misfit
-from trainers.task.remembered_calls import remembering
-from trainers.task.unfit_task import UnfitTask, given
+from trainers.repeatable.random_state import RandomState, seeded
+from trainers.task.batch_plan import BatchSchedule
+from trainers.task.loss import (
+    Loss,
+    UnfitTask,
+    Weight,
+    check_alike,
+    check_countable,
+    cross_entropy_weight,
+    given,
+    loss_given,
+)
+from trainers.task.metrics import DefaultAccuracy, Metric, Misfit, as_metric
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
@@ -48,7 +57,7 @@ class Task(Protocol):
     samples, as DataLoader(drop_last=True) does (False); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
-    gradients (None); before_step(model), called with the summed gradients (see `trainers.task.step_options`);
+    gradients (None); before_step(model), called with the summed gradients (see `trainers.task.task_options`);
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
@@ -57,8 +66,8 @@ class Task(Protocol):
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.task.parts`);
-    batch_schedule = which batch each epoch has (see `trainers.task.batch_schedule`; None: `batch_size`, always);
-    state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.task.own_state`).
+    batch_schedule = which batch each epoch has (see `trainers.task.batch_plan`; None: `batch_size`, always);
+    state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.task.task_options`).
     """
 
     def model(self) -> nn.Module:
@@ -131,12 +140,12 @@ def metric_objects(task: Task) -> Mapping[str, Metric]:
     said = getattr(task, "metrics", None)
     if isinstance(said, Mapping):
         return {name: as_metric(metric) for name, metric in said.items()}
-    return {} if said is not None or hasattr(task, "step") else {"accuracy": UsualAccuracy()}
+    return {} if said is not None or hasattr(task, "step") else {"accuracy": DefaultAccuracy()}
 
 
 def states_of(metrics: Mapping[str, Metric], task: Task, model: nn.Module, batch: Batch) -> Sums:
     """Return the states of metrics for a batch. UnfitTask names the one that cannot be measured of it."""
-    usual = all(isinstance(metric, UsualAccuracy) for metric in metrics.values())
+    usual = all(isinstance(metric, DefaultAccuracy) for metric in metrics.values())
     try:
         outputs = model(batch[0]) if metrics else None
     except Exception:
@@ -334,3 +343,110 @@ def move(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: move(item, device) for key, item in value.items()}
     return value
+
+
+_KEPT = 4
+"""The latest calls of which the outputs are kept, as a loss may call its network for several inputs; of kernels that
+were compiled only the last one, as replayed graphs write over their outputs.
+"""
+_ENTRY = "_compiled_call_impl"
+"""What `Module.__call__` calls, if it is there: hooks and compiled kernels lie behind it."""
+
+
+@contextmanager
+def remembering(model: nn.Module) -> Iterator[None]:
+    """Let calls of `model` with the arguments of an earlier one give its output again, without a forward pass.
+
+    The network stays what it is, for every attribute, method and isinstance. Arguments are the same if they are the
+    same tensors and objects in the same places, by position or by name, and no tensor was written to since. What drew
+    random numbers, as dropout does, is computed again.
+    """
+    kernels = getattr(model, _ENTRY)
+    with called_through(model, _Remembered(model, kernels or model._call_impl, 1 if kernels else _KEPT)):
+        yield
+
+
+@contextmanager
+def called_through(model: nn.Module, call: Callable[..., Any]) -> Iterator[None]:
+    """Let `model(...)` be `call(...)`, whoever calls it."""
+    own, before = model.__dict__, model.__dict__.get(_ENTRY)
+    own[_ENTRY] = call
+    try:
+        yield
+    finally:
+        del own[_ENTRY]
+        if before is not None:
+            own[_ENTRY] = before
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call and what it gave; holding both, their identities stay theirs."""
+
+    arguments: tuple[Any, ...]
+    state: tuple[Any, ...]
+    output: Any
+    versions: tuple[Any, ...]
+
+    def answers(self, arguments: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
+        same = self.state == state and len(self.arguments) == len(arguments)
+        same = same and all(map(_is_same, self.arguments, arguments))
+        return same and self.versions == _versions((self.arguments, self.output))
+
+
+class _Remembered:
+    """Stands before a network's call."""
+
+    def __init__(self, model: nn.Module, call: Callable[..., Any], kept: int) -> None:
+        self._model, self._call = model, call
+        self._calls: deque[_Call] = deque(maxlen=kept)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        model = self._model
+        asked = tuple(_leaves((arguments, named)))
+        state = (torch.is_grad_enabled(), *(module.training for module in model.modules()))
+        for call in self._calls:
+            if call.answers(asked, state):
+                return call.output
+        weight = next(model.parameters(), None)
+        device = torch.device("cpu") if weight is None else weight.device
+        before = RandomState.now(device)
+        written = _versions(asked)
+        output = self._call(*arguments, **named)
+        if _versions(asked) == written and _is_equal(before, RandomState.now(device)):
+            self._calls.append(_Call(asked, state, output, _versions((asked, output))))
+        return output
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """All that a tree holds, with marks of its form."""
+    if isinstance(value, Mapping):
+        yield type(value)
+        for key, child in value.items():
+            yield key
+            yield from _leaves(child)
+    elif isinstance(value, (tuple, list)):
+        yield type(value)
+        yield len(value)
+        for child in value:
+            yield from _leaves(child)
+    else:
+        yield value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    plain = (str, bytes, int, float, bool)
+    return one is other or (type(one) is type(other) and isinstance(one, plain) and one == other)
+
+
+def _versions(value: Any) -> tuple[Any, ...]:
+    """How often each tensor was written to; None for those that do not count, as inference mode makes them."""
+    tensors = (leaf for leaf in _leaves(value) if isinstance(leaf, Tensor))
+    return tuple(None if tensor.is_inference() else tensor._version for tensor in tensors)
+
+
+def _is_equal(one: RandomState, other: RandomState) -> bool:
+    pairs = [(one.torch_cpu, other.torch_cpu), (one.torch_device, other.torch_device)]
+    drawn = [a is not None and b is not None and not torch.equal(a, b) for a, b in pairs]
+    numpy = one.numpy[1:] == other.numpy[1:] and bool((one.numpy[0] == other.numpy[0]).all())
+    return not any(drawn) and numpy and one.python == other.python

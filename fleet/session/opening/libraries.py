@@ -16,8 +16,8 @@ from fleet.machine.launch.launched import launched_by_us, loading
 from fleet.session.opening.trial import try_to_send
 from fleet.session.options import RunOptions
 from fleet.workers.agreement import BadInput, agree
-from trainers.device.device_room import keep_to_share
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
+from trainers.device.memory import keep_to_share
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -96,7 +96,7 @@ def _no_device(place: Place) -> str:
     """Why a trainer cannot add on its device."""
     import torch
 
-    from trainers.messages.device_channel import why_not
+    from trainers.messages.torch_backend import why_not
 
     why = why_not(torch.device(place.device_name or "cpu"))
     return ON_DEVICES.format(why=why) if why else ""

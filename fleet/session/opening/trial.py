@@ -13,7 +13,7 @@ import torch
 from fleet.machine.cluster_map import ClusterMap
 from trainers import Group
 from trainers.messages.transport import PeerFailed
-from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_reduce import Communicators
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -41,7 +41,7 @@ def _tried(trainers: MPI.Intracomm, device: torch.device, seconds: float) -> str
         with Group.form(trainers, range(trainers.size), 0, seconds) as group:
             try:
                 channel = communicators.take(group, device)
-                channel.met()
+                channel.connected()
                 group.barrier()  # others may still ask the master's store
                 communicators.keep(group, channel)
             except PeerFailed as error:  # where its own end fails, the others would wait

@@ -25,7 +25,7 @@ from fleet.session.held_out import HeldOut
 from fleet.session.predict.team import MENDABLE, T
 from fleet.workers.agreement import BadInput, agree
 from fleet.workers.rank import time_limit
-from trainers.device.own_device import select
+from trainers.device.device_streams import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -16,7 +16,7 @@ from fleet.workers.agreement import BadInput
 from preprocess.files.modules import at_home
 from preprocess.samples.order import HELD_OUT, TRAIN
 from trainers import file_name, latest_good
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)

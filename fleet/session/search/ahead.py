@@ -14,9 +14,8 @@ from fleet.coordination.job_record import Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment
-from trainers.state.best_checkpoint import drop_others
 from trainers.state.checkpoint import checkpoint_files
-from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+from trainers.state.kept_checkpoints import drop_others, drop_rollback, keep_rollback, roll_back
 
 
 def may_train_ahead(share: float, least: int, unused: int, useful: int, at_risk: int) -> bool:
@@ -159,7 +158,7 @@ class Ahead:
         if first.start and first not in self._sure and until is not None:
             self._useful += max(0, min(until, first.end) - first.start)
         self._sure.discard(first)
-        drop_way_back(self._files.folder(self._name(trial)), first.start)
+        drop_rollback(self._files.folder(self._name(trial)), first.start)
         if segments:
             self._tell(segments[-1], self._next_epoch(trial))
         else:
@@ -351,7 +350,7 @@ class Ahead:
         begun = self._beyond.setdefault(trial, [])
         if segment not in begun:
             if segment.start:
-                keep_way_back(self._files.folder(name), segment.start)
+                keep_rollback(self._files.folder(name), segment.start)
             begun.append(segment)
         self._untold.add(trial)
         return True
@@ -391,7 +390,7 @@ class Ahead:
         self._note_risk(trial)
         if not wanted:  # it has not begun, and will not in these bounds
             return
-        go_back(self._files.folder(name), wanted)
+        roll_back(self._files.folder(name), wanted)
         found = self._files.stands(name)
         self._books.record(
             events.Withdrawn(

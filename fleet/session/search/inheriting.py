@@ -12,8 +12,7 @@ from fleet.search import Copy, Decision
 from fleet.session.search.ahead import Files
 from fleet.spec.search import OPTIMIZER
 from trainers import CheckpointError
-from trainers.state.inherited import inherit
-from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back
+from trainers.state.kept_checkpoints import drop_other_rollbacks, inherit, keep_rollback, rollback_file
 
 
 class Inheriting:
@@ -31,7 +30,7 @@ class Inheriting:
 
     def told(self, trial: int, epoch: int) -> None:
         """A member is about to be compared after so many epochs."""
-        keep_way_back(self._of(trial), epoch)
+        keep_rollback(self._of(trial), epoch)
 
     def carry_out(self, decision: Decision) -> None:
         """Let a member go on: from another one's state, if that is decided."""
@@ -40,7 +39,7 @@ class Inheriting:
         own, copy = self._of(decision.trial), decision.copy
         if copy is not None:
             self._copy(own, _kept(own, decision.start), _kept(self._of(copy.donor), copy.epoch), copy)
-        drop_other_ways_back(own, decision.start)
+        drop_other_rollbacks(own, decision.start)
 
     def again(self, decision: Decision) -> str:
         """Let a member go on once more from another one's state, as what it had of that is damaged.
@@ -51,7 +50,7 @@ class Inheriting:
         own, copy = self._of(decision.trial), decision.copy
         assert copy is not None, "it goes on from another one"
         try:
-            self._copy(own, way_back(own, decision.start), way_back(self._of(copy.donor), copy.epoch), copy)
+            self._copy(own, rollback_file(own, decision.start), rollback_file(self._of(copy.donor), copy.epoch), copy)
         except CheckpointError as error:
             return str(error)
         return ""
@@ -64,7 +63,7 @@ class Inheriting:
     def over(self, trials: int) -> None:
         """Nobody goes on from anybody any more."""
         for trial in range(trials):
-            drop_other_ways_back(self._of(trial), None)
+            drop_other_rollbacks(self._of(trial), None)
 
     def _of(self, trial: int) -> Path:
         return self._folder(self._name(trial))
@@ -72,7 +71,7 @@ class Inheriting:
 
 def _kept(folder: Path, epoch: int) -> Path:
     """The checkpoint of an epoch's end; of a member that is done, it may be the newest one alone."""
-    kept = way_back(folder, epoch)
+    kept = rollback_file(folder, epoch)
     return kept if kept.exists() else folder / kept.name
 
 

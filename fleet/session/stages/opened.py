@@ -22,7 +22,7 @@ from fleet.session.walltime import Walltime
 from fleet.session.wire import Wire
 from fleet.spec.policies import chosen_policy
 from fleet.workers.rank import Rank
-from trainers.state.best_checkpoint import best_file
+from trainers.state.kept_checkpoints import best_file
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from tests.device.programs.mutants import changed
 from trainers import Group
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
+from trainers.messages import torch_backend
 from trainers.messages.group import blocks_of
-from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce import device_sum
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
+from trainers.reduce import device_reduce
+from trainers.reduce.device_reduce import Communicators
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 SECONDS, BUCKETS, ELEMENTS = 60, 3, 5000
 
@@ -37,36 +36,36 @@ def right(
     torch.accelerator.set_device_index(rank)
     if mutant:
         changed(*mutant)
-    vars(device_sum)["_BAND"] = 4 * ELEMENTS // 3  # a few to a bucket
+    vars(device_reduce)["_BAND"] = 4 * ELEMENTS // 3  # a few to a bucket
     dist.init_process_group(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
     group = Group.over(TorchTransport(timeout=SECONDS))
-    adder: Any = device_sum.DeviceSum(group, workers, device, Communicators())
+    reducer: Any = device_reduce.DeviceReduce(group, workers, device, Communicators())
     meetings = _devices_of_meetings(held=mutant is not None and "met()" in mutant[1])
-    adder.start()
-    on_own = _streams_of(adder._channel, device)
+    reducer.start()
+    on_own = _streams_of(reducer._channel, device)
     wrong = 0
     for step in range(2):
         made = [_drawn(workers, 100 * step + bucket) for bucket in range(BUCKETS)]
-        shared = adder.share([torch.full((count,), rank * 1.0, device=device) * 1 for count in (3, 70)])
+        shared = reducer.share([torch.full((count,), rank * 1.0, device=device) * 1 for count in (3, 70)])
         wrong += sum(bool((tensor.cpu() != 0).any()) for tensor in shared)
         brought = [torch.full((6, 70), rank * 1.0, device=device) * 1, (torch.ones(5, 3, device=device) * rank).t()]
-        adder.bring([*brought, torch.empty(0, device=device)], size - 1)
+        reducer.receive([*brought, torch.empty(0, device=device)], size - 1)
         wrong += sum(bool((tensor.cpu() != size - 1).any()) for tensor in brought)
         own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
-        sums = _in_a_thread(partial(list, map(adder.sum, own)), meetings)
-        ahead = adder.share_ahead([tensor.clone() for tensor in _of_many_types(rank, device)])
-        follows = adder.follow()
+        sums = _in_a_thread(partial(list, map(reducer.sum, own)), meetings)
+        ahead = reducer.share_ahead([tensor.clone() for tensor in _of_many_types(rank, device)])
+        follows = reducer.follow()
         wrong += follows is (rank in hosts)
         used = [total * 1 for total in sums] if follows else []  # asked for before they are there
-        adder.complete()
+        reducer.complete()
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(used, made))
         masters = _of_many_types(0, torch.device("cpu"))
         wrong += sum(not torch.equal(got.cpu(), wanted) for got, wanted in zip(ahead, masters))
         wrong += [tensor.dtype for tensor in ahead] != [tensor.dtype for tensor in masters]
-    adder.stop(True)
+    reducer.stop(True)
     torch.accelerator.synchronize()
     dist.barrier()  # who has not waited does not leave before its messages are over
     return wrong == 0 and not any(on_own) and set(meetings) == {rank}
@@ -82,8 +81,8 @@ def _in_a_thread(work: Callable[[], list[Tensor]], devices: list[int]) -> list[T
 
 def _devices_of_meetings(held: bool) -> list[int]:
     """From now on, the devices of the threads in which communicators are made. held: each until its member waits."""
-    made, found, awaited = vars(device_channel)["_communicator"], list[int](), Event()
-    met = DeviceChannel.met
+    made, found, awaited = vars(torch_backend)["_communicator"], list[int](), Event()
+    met = DeviceChannel.connected
 
     def noted(*arguments: Any) -> Any:
         found.append(torch.accelerator.current_device_index())
@@ -95,8 +94,8 @@ def _devices_of_meetings(held: bool) -> list[int]:
         awaited.set()
         met(channel)
 
-    vars(device_channel)["_communicator"] = noted
-    patch.object(DeviceChannel, "met", waits).start()
+    vars(torch_backend)["_communicator"] = noted
+    patch.object(DeviceChannel, "connected", waits).start()
     return found
 
 
@@ -132,4 +131,4 @@ def _placed(vector: Tensor, on_host: bool, device: torch.device) -> Tensor:
 
 
 def _in_order(vectors: list[Tensor]) -> Tensor:
-    return InOrder(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
+    return OrderedReduce(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])

@@ -17,12 +17,10 @@ import torch_rig
 from tests.device.programs import stepping
 from tests.device.programs.mutants import changed
 from trainers import Group, Trainer
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
-from trainers.messages.torch_backend import TorchTransport
+from trainers.messages import torch_backend
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
 from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
 
 SECONDS = 60
 
@@ -36,7 +34,7 @@ def by_both_ways(rank: int, size: int, folder: str, schedule: str, before: int, 
     kept, told = Communicators(), list[Any]()
     with _held() as released:
         trainer = _trainer(rank, size, kept, SECONDS)
-        with trainer.adding(at_once=True):
+        with trainer.reducing(at_once=True):
             for step in range(before + after):
                 if step == before - 1:
                     released.set()
@@ -57,10 +55,10 @@ def left_before(rank: int, size: int, folder: str) -> list[bool]:
     with _held(until_waits=True):
         for _ in range(2):
             trainer = _trainer(rank, size, kept, SECONDS)
-            with trainer.adding(at_once=True):
-                told.append(trainer.is_meeting)
+            with trainer.reducing(at_once=True):
+                told.append(trainer.is_connecting)
                 _step(trainer, 0)
-                told.append(trainer.is_meeting)
+                told.append(trainer.is_connecting)
     dist.barrier()
     return told
 
@@ -92,7 +90,7 @@ def while_one_is_silent(rank: int, size: int, folder: str, seconds: float, mutan
 
     with patch.object(DeviceChannel, "_begun", begun):
         trainer = _trainer(rank, size, Communicators(), SECONDS)
-        with trainer.adding(at_once=True):
+        with trainer.reducing(at_once=True):
             if not is_last:
                 stands.wait(SECONDS)
                 Thread(target=use, daemon=True).start()
@@ -115,7 +113,7 @@ def without(rank: int, size: int, folder: str, how: str) -> str:
         communicators = Communicators()
         trainer = _trainer(rank, size, communicators, 2)
         try:
-            with trainer.adding(at_once=True):
+            with trainer.reducing(at_once=True):
                 if is_broken:
                     released.set()
                 until = time.monotonic() + SECONDS
@@ -143,8 +141,8 @@ def _begin(rank: int, size: int, folder: str, seconds: float, schedule: str) -> 
 @contextmanager
 def _held(error: Exception | None = None, until_waits: bool = False) -> Iterator[Event]:
     """Let devices begin to meet once the event is set. error: instead. until_waits: also once a member waits."""
-    released, made = Event(), vars(device_channel)["_communicator"]
-    met = DeviceChannel.met
+    released, made = Event(), vars(torch_backend)["_communicator"]
+    met = DeviceChannel.connected
 
     def held(*arguments: Any) -> Any:
         released.wait(SECONDS)
@@ -157,18 +155,18 @@ def _held(error: Exception | None = None, until_waits: bool = False) -> Iterator
             released.set()
         met(channel)
 
-    with patch.object(device_channel, "_communicator", held), patch.object(DeviceChannel, "met", waits):
+    with patch.object(torch_backend, "_communicator", held), patch.object(DeviceChannel, "connected", waits):
         yield released
 
 
 def _trainer(rank: int, size: int, kept: Communicators, seconds: float) -> Trainer:
     group = Group.over(TorchTransport(timeout=seconds))
-    return Trainer(stepping.Task("perceptron"), size, group, torch.device("rig", rank), adder=DeviceSums(kept))
+    return Trainer(stepping.Task("perceptron"), size, group, torch.device("rig", rank), reducer=DeviceReducers(kept))
 
 
 def _wait_until_met(trainer: Any) -> None:
     """Have the devices of all members met; nobody has been told yet."""
-    trainer._adder._devices._channel._meeting.join(SECONDS)
+    trainer._reducer._devices._channel._meeting.join(SECONDS)
     trainer.group.barrier()
 
 
@@ -178,7 +176,7 @@ def _step(trainer: Any, step: int) -> None:
 
 def _counted(trainer: Any, step: int) -> list[bool]:
     """Take a step; tell whether devices met as it began, and whether its gradients went to the host, and to devices."""
-    met = trainer.is_meeting
+    met = trainer.is_connecting
     torch_rig.counts()
     _step(trainer, step)
     trainer.settle()

@@ -15,12 +15,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
-from trainers.device.device_copies import DeviceCopies
-from trainers.messages import device_channel
-from trainers.messages.device_channel import DeviceChannel
-from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.device.device_streams import DeviceCopies
+from trainers.messages import torch_backend
+from trainers.messages.torch_backend import DeviceChannel, TorchTransport
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
 from trainers.zoo import MLP, ResNet
 
 WARM = 5
@@ -78,10 +76,10 @@ def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> d
     store = f"file://{folder}/store"
     dist.init_process_group("cpu:gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     group = Group.over(TorchTransport(timeout=60))
-    adder = DeviceSums(Communicators())
-    trainer = Trainer(Task(model), workers, group, torch.device("rig", rank), adder=adder)
+    reducer = DeviceReducers(Communicators())
+    trainer = Trainer(Task(model), workers, group, torch.device("rig", rank), reducer=reducer)
     batches = _batches(len(trainer.workers))
-    with trainer.adding():
+    with trainer.reducing():
         for _ in range(WARM):
             trainer.step(batches)
         asked = sleeps()
@@ -132,7 +130,7 @@ def sleeps() -> list[int]:
         asked.append(torch_rig.counts(False)["kernels"])
         return seconds
 
-    vars(device_channel)["DeviceChannel"].settle = noted
+    vars(torch_backend)["DeviceChannel"].settle = noted
     return asked
 
 

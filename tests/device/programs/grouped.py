@@ -14,8 +14,7 @@ from tests.device.programs import counting, stepping
 from tests.device.programs.mutants import changed
 from trainers import Group, Trainer
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
 from trainers.repeatable.shared_state import CLOSE_LOOKS
 
 SECONDS, STEPS = 60, CLOSE_LOOKS + 3  # in the first ones a trainer reads what a task did to its attributes
@@ -51,11 +50,13 @@ def harm(rank: int, size: int, folder: str, mutant: list[str]) -> str:
 
 def _told(name: str, rank: int, size: int, wanted: list[Tensor]) -> str:
     """What is wrong with the weights, or with how often the host has slept."""
-    adder, device = DeviceSums(Communicators()), torch.device("rig", rank)
-    trainer = Trainer(TASKS[name]("perceptron"), size, Group.over(TorchTransport(timeout=SECONDS)), device, adder=adder)
+    reducer, device = DeviceReducers(Communicators()), torch.device("rig", rank)
+    trainer = Trainer(
+        TASKS[name]("perceptron"), size, Group.over(TorchTransport(timeout=SECONDS)), device, reducer=reducer
+    )
     slept = counting.sleeps()
     try:
-        with trainer.adding():
+        with trainer.reducing():
             weights = _trained(trainer)
             torch.accelerator.synchronize(rank)
             trainer.group.barrier()

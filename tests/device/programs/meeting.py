@@ -14,8 +14,8 @@ from trainers import Group
 from trainers.messages.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.reduce import communicators, device_sum
-from trainers.reduce.adder import InOrder
+from trainers.reduce.device_reduce import Communicators, DeviceReduce
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 SECONDS, WORKERS, ELEMENTS = 10, 3, 3000
 
@@ -33,7 +33,7 @@ def groups(
     if mutant:
         changed(*mutant)
     known_lost: list[int] = []
-    kept = communicators.Communicators(lambda: known_lost, most)
+    kept = Communicators(lambda: known_lost, most)
     told: list[str | bool] = []
     for members, _, word in (turn.partition(" ") for turn in turns):
         ranks = [int(member) for member in members]
@@ -55,25 +55,25 @@ def _begin(rank: int, size: int, folder: str) -> None:
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
 
 
-def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -> str | bool:
+def _take_part(group: Group, kept: Communicators, gives_up: str) -> str | bool:
     device = torch.device("rig", group.ranks[group.index])
-    adder, together, name = device_sum.DeviceSum(group, WORKERS, device, kept), False, ""
+    reducer, together, name = DeviceReduce(group, WORKERS, device, kept), False, ""
     try:
         if gives_up == "failing":
             kept._agreed(group, "")
             raise ArithmeticError("no room")
-        adder.start()
-        assert adder._channel is not None
-        name = adder._channel.name
+        reducer.start()
+        assert reducer._channel is not None
+        name = reducer._channel.name
         if gives_up == "sharing":
-            return _unshared(adder, group, device)
+            return _unshared(reducer, group, device)
         made = [_drawn(10 * bucket) for bucket in range(3)]
         block = blocks_of(WORKERS, group.size)[group.index]
         own = [[vectors[worker].to(device) * 1.0 for worker in block] for vectors in made]
-        sums = [adder.sum(vectors) for vectors in own[: 1 if gives_up == "raising" else 3]]
+        sums = [reducer.sum(vectors) for vectors in own[: 1 if gives_up == "raising" else 3]]
         if gives_up == "raising":
             raise ArithmeticError("the loss is nan")
-        adder.complete()
+        reducer.complete()
         if not all(torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made)):
             return False
         together = gives_up != "leaving"
@@ -82,17 +82,17 @@ def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -
     except (PeerFailed, PeerSilent) as error:
         return f"{type(error).__name__}: {getattr(error, 'text', '')}"
     finally:
-        adder.stop(together)
+        reducer.stop(together)
         assert not together or not kept._given_up, "what was given up is held although nobody waits"
         if name and " " in name:
             group.abort(name)
     return name
 
 
-def _unshared(adder: device_sum.DeviceSum, group: Group, device: torch.device) -> str:
+def _unshared(reducer: DeviceReduce, group: Group, device: torch.device) -> str:
     if group.is_master:
         raise ArithmeticError("no buffers")
-    return str(adder.share([torch.ones(3, device=device)])[0].cpu())
+    return str(reducer.share([torch.ones(3, device=device)])[0].cpu())
 
 
 def _drawn(seed: int) -> list[Tensor]:
@@ -101,4 +101,4 @@ def _drawn(seed: int) -> list[Tensor]:
 
 
 def _in_order(vectors: list[Tensor]) -> Tensor:
-    return InOrder(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])
+    return OrderedReduce(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])

@@ -17,9 +17,8 @@ from torch import nn
 
 from trainers import Group, Trainer
 from trainers.job.resize import joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 from trainers.zoo import MLP
 
 OLD, NEW = (0, 1), (0, 1, 2)
@@ -64,11 +63,11 @@ def main(folder: Path, way: str) -> None:
     device = torch.device("rig", world.rank)
     torch_rig.schedule("prompt")
     torch.accelerator.set_device_index(world.rank)
-    adder: AdderOf = InOrder if way == "host" else DeviceSums(Communicators())
+    reducer: ReducerOf = OrderedReduce if way == "host" else DeviceReducers(Communicators())
     group = Group.form(world, OLD, 10, SECONDS) if world.rank in OLD else joining(NEW, world.rank)
-    trainer = Trainer(Task(), WORKERS, group, device, adder=adder)
+    trainer = Trainer(Task(), WORKERS, group, device, reducer=reducer)
     if world.rank in OLD:
-        with trainer.adding():
+        with trainer.reducing():
             for _ in range(STEPS):
                 _step(trainer, device)
         trainer.settle()
@@ -77,7 +76,7 @@ def main(folder: Path, way: str) -> None:
     counts = torch_rig.counts()
     told = {name: counts.get(name, 0) for name in ("d2h bytes", "h2d bytes")}
     digests = [_digest(trainer)]
-    with trainer.adding():
+    with trainer.reducing():
         _step(trainer, device)
     trainer.settle()
     digests.append(_digest(trainer))

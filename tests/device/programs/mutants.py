@@ -17,7 +17,7 @@ import torch_rig
 from fleet.workers import feed
 from fleet.workers.feed import BatchFeed
 from tests.device.programs import counting, feeding, sending, stepping
-from trainers.device import own_device
+from trainers.device import device_streams
 
 
 def harm_to_steps(module: str, old: str, new: str, schedules: list[str]) -> str:
@@ -92,7 +92,7 @@ def _does_not_know_that_a_kernel_failed() -> bool:
     torch_rig.schedule("both-late")
     device = torch.device("rig", 0)
     torch.gather(torch.ones(3, device=device) * 1, 0, torch.tensor([7], device=device))
-    return not own_device.why_broken(device)
+    return not device_streams.why_broken(device)
 
 
 LOOKS: dict[str, Callable[[], Any]] = {

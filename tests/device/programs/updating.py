@@ -8,7 +8,7 @@ import torch
 import torch_rig
 from torch import Tensor, nn, optim
 
-from trainers.device.unread_update import is_unread
+from trainers.step.update import is_unread
 
 UPDATES = 5
 OPTIONS: dict[str, dict[str, Any]] = {

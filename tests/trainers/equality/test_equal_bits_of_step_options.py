@@ -12,8 +12,8 @@ from tests.trainers.support.equality_services import Elastic, StockDDP
 from tests.trainers.support.equality_states import first_difference
 from tests.trainers.support.equality_tasks import OPTIONS, EqualityTask, cnn, mlp, steps_of_epochs
 from trainers import Group, Trainer
-from trainers.task.step_options import StepOptions, split
 from trainers.task.task import samples_in
+from trainers.task.task_options import StepOptions, split
 
 QUICK = {
     "momentum encoder",

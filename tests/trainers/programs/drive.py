@@ -6,7 +6,7 @@ import torch
 
 from tests.trainers.programs.cases import HELD_OUT, SAMPLES, STEPS, Case
 from trainers import Checkpoint, Group, Trainer
-from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 
 
 def run(
@@ -15,13 +15,13 @@ def run(
     until: int = STEPS,
     checkpoint: Checkpoint | None = None,
     begin: int = 0,
-    adder: AdderOf = InOrder,
+    reducer: ReducerOf = OrderedReduce,
 ) -> Trainer:
     """Train from step `begin` (with the checkpoint, on the master, if it is not 0) up to step `until`."""
-    trainer = Trainer(case, case.virtual_workers, group, adder=adder)
+    trainer = Trainer(case, case.virtual_workers, group, reducer=reducer)
     if begin:
         trainer.restore(checkpoint)
-    with trainer.adding():
+    with trainer.reducing():
         advance(trainer, case, until)
     return trainer
 

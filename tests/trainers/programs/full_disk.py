@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, write
-from trainers.convergence.history import History
+from trainers.state.history import History
 
 
 def checkpoint(epoch: int, elements: int) -> Checkpoint:

@@ -17,9 +17,9 @@ from mpi4py import MPI
 
 import trainers.messages.mpi
 from trainers import Group, PeerFailed, PeerSilent, blocks_of
-from trainers.messages.group import Beside
+from trainers.messages.group import GroupNeighbours
 from trainers.messages.transport import Pending
-from trainers.reduce.ring import VirtualRing
+from trainers.reduce.ordered_reduce import VirtualRing
 
 WORLD = MPI.COMM_WORLD
 ORDER = [2, 0, 3, 1]
@@ -45,7 +45,7 @@ def traffic(group: Group, virtual_workers: int, elements: int) -> dict[str, int]
     """Sum vectors over the ring; count the bytes that this member sends."""
     sent = 0
 
-    class Counted(Beside):
+    class Counted(GroupNeighbours):
         def send(self, outgoing: torch.Tensor) -> Pending:
             nonlocal sent
             sent += outgoing.numel() * outgoing.element_size()

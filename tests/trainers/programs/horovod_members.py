@@ -17,7 +17,7 @@ from mpi4py import MPI
 from tests.trainers.programs.cases import STEPS, Case
 from tests.trainers.programs.drive import advance, run
 from trainers import Group, PeerFailed, PeerSilent, Trainer, joining, resize, write
-from trainers.reduce.horovod import horovod_sum
+from trainers.reduce.horovod import horovod_reduce
 
 WORLD = MPI.COMM_WORLD
 TRAINED = (Case("mlp", "adam", 3), Case("cnn", "sgd", 3), Case("cnn", "sgd", 4))
@@ -32,7 +32,7 @@ def training(folder: Path) -> None:
         for members in range(1, case.virtual_workers + 1):
             if WORLD.rank < members:
                 with Group.form(WORLD, range(members), 100 + 10 * number + 2 * members, SECONDS) as group:
-                    checkpoint = run(case, group, adder=horovod_sum).snapshot()
+                    checkpoint = run(case, group, reducer=horovod_reduce).snapshot()
                     if checkpoint is not None:
                         write(folder / f"{case.name}-on-{members}.h5", checkpoint)
 
@@ -43,14 +43,14 @@ def groups_side_by_side() -> list[bool]:
     for turn, groups in enumerate(GROUPS):
         mine = next(ranks for ranks in groups if WORLD.rank in ranks)
         with Group.form(WORLD, mine, 400 + 2 * turn, SECONDS) as group:
-            adder = horovod_sum(group, len(mine), torch.device("cpu"))
-            adder.start()
+            reducer = horovod_reduce(group, len(mine), torch.device("cpu"))
+            reducer.start()
             for _ in range(3):
                 vectors = [torch.full((size,), float(WORLD.rank)) for size in (1, 1000, 70_001)]
-                totals = [adder.sum([vector]) for vector in vectors]
-                adder.complete()
+                totals = [reducer.sum([vector]) for vector in vectors]
+                reducer.complete()
                 right.append(all(bool((total == sum(mine)).all()) for total in totals))
-            adder.stop(True)
+            reducer.stop(True)
     return right
 
 
@@ -58,15 +58,15 @@ def moving(folder: Path) -> None:
     """A job goes from ranks to others and back, in place."""
     case = Case("cnn", "sgd", 3)
     group = Group.form(WORLD, MOVES[0], 500, SECONDS) if WORLD.rank in MOVES[0] else None
-    trainer = Trainer(case, 3, group, adder=horovod_sum) if group is not None else None
+    trainer = Trainer(case, 3, group, reducer=horovod_reduce) if group is not None else None
     for turn, (old, new) in enumerate(zip(MOVES, [*MOVES[1:], None])):
         if trainer is not None and WORLD.rank in old:
-            with trainer.adding():
+            with trainer.reducing():
                 advance(trainer, case, min(STEPS, 3 * (turn + 1)))
         if new is None or WORLD.rank not in {*old, *new}:
             continue
         if trainer is None or WORLD.rank not in old:
-            trainer = Trainer(case, 3, joining(new, WORLD.rank), adder=horovod_sum)
+            trainer = Trainer(case, 3, joining(new, WORLD.rank), reducer=horovod_reduce)
         resize(trainer, WORLD, old, new, 510 + 10 * turn, SECONDS)
     if trainer is not None and WORLD.rank in MOVES[-1]:
         checkpoint = trainer.snapshot()
@@ -79,16 +79,16 @@ def failing(before_start: bool) -> str:
     """The last member raises, before Horovod starts or while the others wait for its gradients."""
     try:
         with Group.form(WORLD, range(WORLD.size), 600 + 2 * before_start, SECONDS) as group:
-            trainer = Trainer(Case("mlp", "sgd", WORLD.size), WORLD.size, group, adder=horovod_sum)
+            trainer = Trainer(Case("mlp", "sgd", WORLD.size), WORLD.size, group, reducer=horovod_reduce)
             if before_start and WORLD.rank == WORLD.size - 1:
                 raise ArithmeticError("the loss is nan")
-            with trainer.adding():
+            with trainer.reducing():
                 advance(trainer, Case("mlp", "sgd", WORLD.size), 2)
                 if WORLD.rank == WORLD.size - 1:
                     raise ArithmeticError("the loss is nan")
                 vectors = [torch.ones(1000)]
-                trainer._adder.sum(vectors)
-                trainer._adder.complete()
+                trainer._reducer.sum(vectors)
+                trainer._reducer.complete()
     except PeerFailed as error:
         return f"PeerFailed {error.rank}: {error.text}"
     except ArithmeticError as error:
@@ -100,17 +100,17 @@ def silent() -> str:
     """Rank 0 gives no gradients, and waits until the others have given up."""
     group = Group.form(WORLD, range(WORLD.size), 700, 0.5)
     everyone = Group.form(WORLD, range(WORLD.size), 702, SECONDS)
-    adder = horovod_sum(group, WORLD.size, torch.device("cpu"))
-    adder.start()
+    reducer = horovod_reduce(group, WORLD.size, torch.device("cpu"))
+    reducer.start()
     said = "elsewhere"
     if WORLD.rank:
-        adder.sum([torch.ones(3)])
+        reducer.sum([torch.ones(3)])
         try:
-            adder.complete()
+            reducer.complete()
         except PeerSilent as error:
             said = f"PeerSilent {list(error.ranks)}"
     everyone.barrier()
-    adder.stop(False)
+    reducer.stop(False)
     return said
 
 

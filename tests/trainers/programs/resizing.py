@@ -18,9 +18,8 @@ from tests.trainers.programs.cases import STEPS, Case
 from tests.trainers.programs.drive import advance
 from trainers import Group, Trainer, write
 from trainers.job.resize import joining, resize
-from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf
 
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]
@@ -66,7 +65,7 @@ class History:
 HISTORIES = [History(case, index) for case in CASES for index in range(EACH)]
 
 
-def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder: AdderOf) -> None:
+def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, reducer: ReducerOf) -> None:
     """Go through one history; ranks that have no part in a segment wait at the next that they are in."""
     case, trainer = history.case, None
     old: tuple[int, ...] = ()
@@ -77,13 +76,15 @@ def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder
         if not old:
             if mine:
                 group = Group.form(world, ranks, tags, 60, shares)
-                trainer = Trainer(case, case.virtual_workers, group, adder=adder)
+                trainer = Trainer(case, case.virtual_workers, group, reducer=reducer)
         elif mine or trainer is not None:
-            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank, shares), adder=adder)
+            trainer = trainer or Trainer(
+                case, case.virtual_workers, joining(ranks, world.rank, shares), reducer=reducer
+            )
             if not resize(trainer, world, old, ranks, tags, timeout=60, old_shares=old_shares, new_shares=shares):
                 trainer = None
         if trainer is not None:
-            with trainer.adding():
+            with trainer.reducing():
                 advance(trainer, case, until)
         old, old_shares = ranks, shares
     if trainer is not None:
@@ -95,9 +96,9 @@ def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder
 
 def main(folder: Path, way: str) -> None:
     torch.set_num_threads(1)
-    adder: AdderOf = InOrder if way == "host" else DeviceSums(Communicators())
+    reducer: ReducerOf = OrderedReduce if way == "host" else DeviceReducers(Communicators())
     for number, history in enumerate(HISTORIES if way == "host" else HISTORIES[:: EACH // 2 + 1]):
-        follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder, adder)
+        follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder, reducer)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ from tests.trainers.programs.cases import CASES
 from tests.trainers.programs.drive import run
 from trainers import Group, PeerFailed, PeerSilent, write
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.adder import InOrder
-from trainers.reduce.communicators import Communicators
-from trainers.reduce.until_met import DeviceSums
+from trainers.reduce.device_reduce import Communicators, DeviceReducers
+from trainers.reduce.ordered_reduce import OrderedReduce
 
 
 def collectives(group: Group) -> dict[str, Any]:
@@ -32,8 +31,8 @@ def collectives(group: Group) -> dict[str, Any]:
 def training(folder: Path, ranks: int) -> None:
     for case in CASES:
         if case.virtual_workers == 3 and case.rule == "sgd":
-            for name, adder in (("torch", InOrder), ("rounds", DeviceSums(Communicators()))):
-                checkpoint = run(case, Group.over(TorchTransport(timeout=60)), adder=adder).snapshot()
+            for name, reducer in (("torch", OrderedReduce), ("rounds", DeviceReducers(Communicators()))):
+                checkpoint = run(case, Group.over(TorchTransport(timeout=60)), reducer=reducer).snapshot()
                 if checkpoint is not None:
                     write(folder / f"{case.name}-over-{name}.h5", checkpoint)
 
@@ -55,7 +54,7 @@ def silent_beside(rank: int, ranks: int) -> str:
     group = Group.over(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5))
     communicators = Communicators()  # members meet there
     channel = communicators.take(group, torch.device("cpu"))
-    channel.met()
+    channel.connected()
     try:
         if rank == 0:
             channel.exchange([], [torch.zeros(3)])
@@ -74,7 +73,7 @@ def failing(rank: int, ranks: int, beside: bool) -> str:
             communicators = Communicators()  # members meet there
             channel = communicators.take(group, torch.device("cpu")) if beside else None
             if channel is not None:
-                channel.met()
+                channel.connected()
             if rank == ranks - 1:
                 if channel is not None:
                     channel.abort()

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from tests.device.waits import MPI as MODULE
 from tests.device.waits import OVER_MPI, text_of
 from tests.trainers.support.without import made_of, without
-from trainers.device.nap import nap
+from trainers.device.device_streams import backoff
 from trainers.messages.transport import PeerFailed
 
 WORLD = MPI.COMM_WORLD
@@ -45,7 +45,7 @@ def naps_until(looks: int) -> tuple[Callable[[float], None], Callable[[], None]]
         left[0] -= left[0] > 0
         if left[0] == 0:
             let_go()
-        nap(elapsed)
+        backoff(elapsed)
 
     return rest, let_go
 
@@ -72,7 +72,7 @@ def late_message(made: Any, tag: int) -> str:
     if WORLD.rank == 1:
         held_back(tag)
         return ""
-    made.nap, let_go = naps_until(1)
+    made.backoff, let_go = naps_until(1)
     pending = transport.receive(1, room)
     transport.wait([pending])
     told = "" if room.any() else "a message is used before it is there"
@@ -91,7 +91,7 @@ def given_up(made: Any, tag: int) -> str:
         held_back(tag)
         return ""
     WORLD.Barrier()
-    made.nap, let_go = naps_until(LOOKS)
+    made.backoff, let_go = naps_until(LOOKS)
     pending, told = transport.receive(1, room), ""
     try:
         transport.wait([pending])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainers import VirtualWorker
 from trainers.reduce.buckets import Layout
-from trainers.reduce.own_sum import OwnSum
+from trainers.reduce.ordered_reduce import LocalSum
 from trainers.repeatable.determinism import LEVELS
 
 
@@ -25,7 +25,7 @@ def divide(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -
         torch.div(gradient, round(1 / factor), out=out)
 
 
-def add_in_rank_order(self: OwnSum, vectors: Sequence[Tensor]) -> Tensor:
+def add_in_rank_order(self: LocalSum, vectors: Sequence[Tensor]) -> Tensor:
     for vector in vectors[1:]:
         vectors[0].add_(vector)
     return vectors[0]
@@ -41,15 +41,15 @@ def last_workers_buffers(self: Any) -> list[Tensor]:
 
 
 BROKEN_RULES: dict[str, tuple[str, Any]] = {
-    "sum in rank order": ("trainers.reduce.own_sum.OwnSum.sum", add_in_rank_order),
+    "sum in rank order": ("trainers.reduce.ordered_reduce.LocalSum.sum", add_in_rank_order),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild),
     "division for multiplication": ("trainers.reduce.gradients.scale", divide),
     "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.__enter__", share_random_state),
     "no base seed of the loader": ("trainers.step.virtual_worker.VirtualWorker.open_loader", lambda self: None),
     "buffers of another worker": ("trainers.job.trainer.Trainer._first_workers_buffers", last_workers_buffers),
-    "batches in one part": ("trainers.task.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
-    "full precision": ("trainers.task.step_options.StepOptions.precision", lambda self, device: nullcontext()),
-    "no clipping": ("trainers.task.step_options.StepOptions.before_update", lambda self, task, model: None),
+    "batches in one part": ("trainers.task.task_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
+    "full precision": ("trainers.task.task_options.StepOptions.precision", lambda self, device: nullcontext()),
+    "no clipping": ("trainers.task.task_options.StepOptions.before_update", lambda self, task, model: None),
     "D0": ("trainers.repeatable.determinism.LEVELS", {**LEVELS, "D1": LEVELS["D0"]}),
 }
 

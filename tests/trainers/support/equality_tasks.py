@@ -35,7 +35,7 @@ from tests.trainers.support.equality_models import (
     detection_loss,
 )
 from trainers import BatchPlan
-from trainers.task.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_plan import BatchChange, BatchSchedule
 from trainers.zoo import CNN, MLP, VGG, DenseNet, ResNet, ShuffleNetV2
 
 BATCH = 4

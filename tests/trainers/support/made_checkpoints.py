@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainers import Checkpoint
-from trainers.convergence.history import History
+from trainers.state.history import History
 
 
 def checkpoint(epoch: int = 1, step: int = 0) -> Checkpoint:

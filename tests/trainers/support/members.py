@@ -37,7 +37,7 @@ def trained(seed: int, virtual_workers: int = 2, width: int = 16) -> Checkpoint:
     generator = torch.Generator().manual_seed(seed)
     with Group.alone() as group:
         trainer = Trainer(Member(seed, width), virtual_workers, group)
-        with trainer.adding():
+        with trainer.reducing():
             for _ in range(2):
                 batch = torch.randn(4, 3, generator=generator), torch.tensor([0, 1, 0, 1])
                 trainer.step([batch] * virtual_workers)

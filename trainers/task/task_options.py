@@ -1,6 +1,6 @@
-"""What a task asks of a step beyond forward, backward and update, and in which order that is done.
+"""What a task may ask beyond the required: how a step is done, and what the task itself keeps; checked beforehand.
 
-Each is what users of DDP write into their loops, and keeps DDP's bits:
+The options of a step are what users of DDP write into their loops, and they keep DDP's bits:
 
 * accumulation: the parts of a batch run under `no_sync`, but for the last one. Gradients add up unscaled in each
   worker; scaling by 1/N and the sum over workers come once, after the last part. Buffers are taken from virtual worker
@@ -8,21 +8,31 @@ Each is what users of DDP write into their loops, and keeps DDP's bits:
 * mixed precision: the loss is computed under `torch.autocast`, backward runs outside. Weights, gradients, buckets and
   sums stay float32.
 * clipping: after the sum, before the update, of the gradients that all workers share.
-* compilation: of the model's forward and backward passes (see `trainers.step.compiled`).
+* compilation: of the model's forward and backward passes (see `trainers.step.compute`).
+
+A task's own state (averages of weights, queues, counters) is given by `state()` and taken back by `load_state(state)`.
+It changes once a step, in `before_step` or `after_step`, alike on all trainers; it is part of checkpoints, and goes
+with the job when that moves.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from trainers.task.task import Batch, samples_in
+from trainers.repeatable.shared_state import UntoldState, seen
+from trainers.state.tree import flatten
+from trainers.task.loss import UnfitTask
+from trainers.task.parts import check_parted
+from trainers.task.task import Batch, Task, move, name_of, samples_in
 
 _PRECISIONS = {"bfloat16": torch.bfloat16}
 KERNELS, GRAPHS = "kernels", "graphs"
@@ -130,3 +140,110 @@ def split(value: Any, parts: int, samples: int) -> list[Any]:
         make = getattr(value, "_make", type(value))  # of a named tuple
         return [make(item[i] for item in items) for i in range(parts)]
     raise TypeError(f"a {type(value).__name__} in a batch cannot be cut into {parts} parts; leave `accumulate` out")
+
+
+class TaskState:
+    """The own state of a task; is_kept: whether it has one."""
+
+    def __init__(self, task: Task) -> None:
+        """UnfitTask if the task has one of `state` and `load_state` without the other."""
+        self._job, self._was_held = name_of(task), False
+        self._state, self._load = getattr(task, "state", None), getattr(task, "load_state", None)
+        self.is_kept = callable(self._state)
+        if self.is_kept != callable(self._load):
+            has, lacks = ("state()", "load_state(state)") if self.is_kept else ("load_state(state)", "state()")
+            raise UnfitTask(f"the task has {has} and no {lacks}: a checkpoint needs both; add `def {lacks}`")
+
+    def now(self) -> Any:
+        """Return what `state()` gives; None where there is no such method.
+
+        UntoldState if that is None, or, looked for at the first time, nothing that a checkpoint can hold.
+        """
+        if self._state is None:
+            return None
+        state = self._state()
+        if state is None:
+            raise UntoldState(f"job {self._job}: the task's state() gives None; give {{}} if there is nothing to keep")
+        if not self._was_held:
+            self._hold(state)
+        return state
+
+    def load_state(self, saved: Any, device: torch.device) -> None:
+        """Give a checkpoint's state to the task's `load_state`, with its tensors on the job's device."""
+        if self._load is not None:
+            self._load(move(saved, device))
+
+    def digest(self) -> str:
+        """Return a text that is the same on all trainers as long as their states are."""
+        return hashlib.blake2b(repr(seen(self.now())).encode(), digest_size=16).hexdigest()
+
+    def hold_equal(self, digests: list[str]) -> None:
+        """Raise UntoldState unless the digests of all trainers are the same."""
+        if len(set(digests)) > 1:
+            other = next(index for index, digest in enumerate(digests) if digest != digests[0])
+            raise UntoldState(
+                f"job {self._job}: the task's own state, which `state()` gives, is not the same on all trainers: the "
+                f"first and number {other + 1} differ. Change it in `after_step(model)` alone, by what all trainers "
+                "share: parameters and earlier states, no batch, no random number"
+            )
+
+    def _hold(self, state: Any) -> None:
+        try:
+            flatten(state)
+        except (TypeError, RuntimeError) as error:  # torch raises the latter for tensors that are not dense
+            raise UntoldState(
+                f"job {self._job}: state() of the task: {error}; keep plain numbers, lists or dense tensors instead, "
+                "and make of them what you need in load_state(state)"
+            ) from error
+        self._was_held = True
+
+
+def needed_by(task: object) -> tuple[str, ...]:
+    """Return the names of the methods that a task must have beside `model` and `dataset`."""
+    return ("optimizers", "step") if hasattr(task, "step") or hasattr(task, "optimizers") else ("optimizer",)
+
+
+_CALLED_WITH = {
+    "model": (),
+    "dataset": ("train",),
+    "optimizer": ("model",),
+    "scheduler": ("optimizer",),
+    "loss": ("model", "batch"),
+    "metrics": ("model", "batch"),
+    "optimizers": ("model",),
+    "schedulers": ("optimizers",),
+    "step": ("model", "batch"),
+    "before_step": ("model",),
+    "after_step": ("model",),
+    "collate": ("samples",),
+    "state": (),
+    "load_state": ("state",),
+}
+"""What each method of a task is given."""
+
+
+def check_task(task: Task) -> None:
+    """Raise ValueError, which names what is wrong and the mend, if a task cannot be trained as it is written."""
+    wrong = [told for name, given in _CALLED_WITH.items() if (told := _miscalled(task, name, given))]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    StepOptions.of(task)
+    TaskState(task)
+    check_parted(task)
+
+
+def _miscalled(task: object, name: str, given: tuple[str, ...]) -> str:
+    """Say that a method cannot take what it is given; "" if it can, or if there is none."""
+    method = getattr(task, name, None)
+    if not callable(method):
+        return ""
+    try:
+        taken = signature(method)
+    except (TypeError, ValueError):  # some builtins tell none
+        return ""
+    try:
+        taken.bind(*given)
+    except TypeError:
+        wanted = ", ".join(("self", *given))
+        return f"{name} is called as {name}({', '.join(given)}), and takes {taken}; write `def {name}({wanted})`"
+    return ""

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from torch import Tensor
 
-from trainers.reduce.adder import Adder
+from trainers.reduce.ordered_reduce import Reducer
 
 _Task = tuple[Sequence[Tensor], Callable[[], None]]
 
@@ -23,8 +23,8 @@ class Reduction:
     thread when an error leaves it.
     """
 
-    def __init__(self, adder: Adder, beside: bool) -> None:
-        self._adder = adder
+    def __init__(self, reducer: Reducer, beside: bool) -> None:
+        self._reducer = reducer
         self._sums: list[Tensor] = []
         self._seconds = 0.0
         self._error: BaseException | None = None
@@ -33,10 +33,10 @@ class Reduction:
         self._thread: Thread | None = None
 
     def start(self, vectors: Sequence[Tensor], ready: Callable[[], None] = lambda: None) -> None:
-        """Begin the sum of a bucket's vectors, once `ready()` has returned (see `Adder.sum`)."""
+        """Begin the sum of a bucket's vectors, once `ready()` has returned (see `Reducer.sum`)."""
         if not self._beside or vectors[0].device.type != "cpu":
             ready()
-            self._sums.append(self._adder.sum(vectors))
+            self._sums.append(self._reducer.sum(vectors))
             return
         if self._thread is None:
             self._thread = Thread(target=self._run, name="reduction", daemon=True)
@@ -55,7 +55,7 @@ class Reduction:
     def finish(self) -> tuple[list[Tensor], float]:
         """Return the sums, and the seconds that it took them to be ready."""
         sums, begin = self.begun(), time.perf_counter()
-        self._adder.complete()
+        self._reducer.complete()
         return sums, self._seconds + time.perf_counter() - begin
 
     def __enter__(self) -> Reduction:
@@ -63,7 +63,7 @@ class Reduction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None and self._thread is not None and self._thread.is_alive():
-            self._adder.interrupt()
+            self._reducer.interrupt()
             self._stop()
 
     def _stop(self) -> None:
@@ -77,6 +77,6 @@ class Reduction:
             while task := self._tasks.get():
                 vectors, ready = task
                 ready()
-                self._sums.append(self._adder.sum(vectors))
+                self._sums.append(self._reducer.sum(vectors))
         except BaseException as error:  # told by `finish`, in the thread of the step
             self._error = error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers import CheckpointError
-from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+from trainers.state.kept_checkpoints import drop_rollback, keep_rollback, roll_back
 
 
 def saved(folder: Path, *places: tuple[int, int]) -> None:
@@ -22,28 +22,28 @@ def names(folder: Path) -> list[str]:
 
 def test_it_goes_back_past_checkpoints_that_pushed_its_own_out(tmp_path: Path) -> None:
     saved(tmp_path, (2, 0), (3, 0))
-    keep_way_back(tmp_path, 3)
+    keep_rollback(tmp_path, 3)
     saved(tmp_path, (4, 0), (5, 7))
     for epoch in (2, 3):
         (tmp_path / f"epoch-0000{epoch}-step-000000.h5").unlink()
     for _ in range(2):  # a session may end halfway
-        go_back(tmp_path, 3)
+        roll_back(tmp_path, 3)
         assert names(tmp_path) == ["epoch-00003-step-000000.h5"]
         assert (tmp_path / "epoch-00003-step-000000.h5").read_text() == "3 0"
 
 
 def test_the_way_is_kept_until_it_is_dropped(tmp_path: Path) -> None:
     saved(tmp_path, (1, 0), (3, 0))
-    keep_way_back(tmp_path, 1)
-    keep_way_back(tmp_path, 3)
-    drop_way_back(tmp_path, 1)
+    keep_rollback(tmp_path, 1)
+    keep_rollback(tmp_path, 3)
+    drop_rollback(tmp_path, 1)
     assert names(tmp_path / "settled") == ["epoch-00003-step-000000.h5"]
-    drop_way_back(tmp_path, 3)
+    drop_rollback(tmp_path, 3)
     assert not (tmp_path / "settled").exists()
 
 
 def test_nothing_is_removed_where_there_is_no_way(tmp_path: Path) -> None:
     saved(tmp_path, (4, 0))
     with pytest.raises(CheckpointError, match="gone back to"):
-        go_back(tmp_path, 3)
+        roll_back(tmp_path, 3)
     assert names(tmp_path) == ["epoch-00004-step-000000.h5"]

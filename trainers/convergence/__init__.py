@@ -1,1 +1,0 @@
-"""When a job ends, and which of its epochs is the best."""
