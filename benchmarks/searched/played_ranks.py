@@ -24,7 +24,6 @@ from fleet.coordination.protocol import (
     StartGroup,
     StepsTimed,
     StopGroup,
-    Word,
 )
 
 SPREAD = 0.5  # log-sd of the seconds of an epoch, of one network to another
@@ -157,7 +156,7 @@ class PlayedRanks(Mailbox):
         for rank in group.order.members:
             self._say(0.0, "", Left(job, rank, why, reason, group.epoch))  # type: ignore[arg-type]
 
-    def _say(self, later: float, job: str, word: Word) -> None:
+    def _say(self, later: float, job: str, word: Message) -> None:
         """Let a word come, so much later; with the name of a job, it goes on then."""
         self._number += 1
         heapq.heappush(self._words, (self.clock + later, self._number, job, MESSAGES.encode(word)))

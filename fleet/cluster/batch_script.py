@@ -198,10 +198,16 @@ class NodeShape:
 
     @classmethod
     def of(
-        cls, site: Site, nodes: int, gpus: int | None, trainers: int | None, preprocessors: int, cores: int | None,
+        cls,
+        site: Site,
+        nodes: int,
+        gpus: int | None,
+        trainers: int | None,
+        preprocessors: int,
+        cores: int | None,
         members: int = 1,
-    ) -> NodeShape:  # fmt: skip
-        """What was asked for, and for the rest what the site has. cores: of a rank. members: trainers of a GPU.
+    ) -> NodeShape:
+        """Return what was asked for, and for the rest what the site has. cores: of a rank. members: trainers of a GPU.
 
         Raises:
             SiteError: a node that cannot carry it.
@@ -405,7 +411,7 @@ def placed_script(
 
 
 def _takes(path: Path, text: str, keep: bool, mode: int) -> bool:
-    """Whether a script has its path: nobody has, or a file that says the same. mode: less what umask takes."""
+    """Return whether a script has its path: nobody has, or a file that says the same. mode: less what umask takes."""
     if keep:
         make_folder(path.parent)
         with suppress(FileExistsError):

@@ -52,9 +52,9 @@ def changes_of(
 
 def start_of(text: str | None) -> float | None:
     """Seconds since 1970 of what --start says; None: nothing. ValueError: it is no time."""
-    from fleet.spec.values import moment, unix_seconds
+    from fleet.spec.values import timestamp, unix_seconds
 
-    return None if text is None else unix_seconds(moment(text))
+    return None if text is None else unix_seconds(timestamp(text))
 
 
 def cluster_shape(text: str | None) -> tuple[int, ...] | None:

@@ -60,7 +60,7 @@ def _compare(left: Path, right: Path, as_json: bool) -> int:
 
 
 def _opened(look: Callable[[Path], bool], path: Path) -> bool:
-    """What a look into a file says. CompareError: it is not there, is none, or cannot be opened."""
+    """Return what a look into a file says. CompareError: it is not there, is none, or cannot be opened."""
     mend = "give a checkpoint, a run directory or a trace"
     try:
         return look(path)

@@ -82,7 +82,7 @@ def _write(found: Found, file: Path, parts: Path, target: str) -> None:
 
 
 def _resources() -> dict[str, Any]:
-    """What this machine has."""
+    """Return what this machine has."""
     from fleet.machine.devices import HiddenGpus, found_kind, local_trainers
 
     try:

@@ -103,7 +103,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
 
 
 def _bound(plan: DryRun) -> Iterator[str]:
-    """How far the plan can be from the best, where its policy knows."""
+    """Yield how far the plan can be from the best, where its policy knows."""
     planned = plan.bounded
     if planned is None:
         return
@@ -131,17 +131,20 @@ def _jobs_table(plan: DryRun) -> Table:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
-            job.name, f"{job.size.parameters:,}", readable_bytes(job.memory), f"{job.samples:,}",
+            job.name,
+            f"{job.size.parameters:,}",
+            readable_bytes(job.memory),
+            f"{job.samples:,}",
             str(job.spec.stop.epochs),
             *(f"{job.spec.minimum_devices} to {job.spec.virtual_workers}" for _ in least),
             f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
-        )  # fmt: skip
+        )
     return table
 
 
 def _times_table(plan: DryRun) -> Table:
-    """When jobs come, begin and end, and should; empty where it never comes to that."""
+    """Return when jobs come, begin and end, and should; empty where it never comes to that."""
     table = _table("times", "job", "arrives s", "begins s", "ends s", "deadline s")
     for job in plan.jobs:
         times = (job.spec.arrival, job.begin, job.end, job.deadline)

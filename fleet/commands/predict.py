@@ -62,10 +62,19 @@ _Ranks = Annotated[
 
 
 def predict(
-    directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", soup: _Soup = None,
-    temperature: _Temperature = False, out: _Out = None, checkpoint: _Which = "best", device: _Device = "cpu",
-    ranks: _Ranks = None, trust: Trust = False, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    directory: RunFolder,
+    data: _Data = None,
+    members: _Members = "all",
+    vote: _Vote = "soft",
+    soup: _Soup = None,
+    temperature: _Temperature = False,
+    out: _Out = None,
+    checkpoint: _Which = "best",
+    device: _Device = "cpu",
+    ranks: _Ranks = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
     Each sample is read and decoded once, whatever the number of networks. Reads the run only. Takes this process,
@@ -174,7 +183,7 @@ def _cells(figures: dict[str, Any], columns: tuple[str, ...]) -> list[str]:
 
 
 def lines(told: dict[str, Any]) -> Iterator[str]:
-    """What is said below the table."""
+    """Yield what is said below the table."""
     figures, samples = told["ensemble"], told["samples"]
     done = "temperatures were fitted" if "scaled" in told else "networks were chosen"
     half = f"; {done} on the other {told['chosen_on']:,}" if "chosen_on" in told else ""

@@ -51,9 +51,13 @@ _AsCsv = Annotated[bool, typer.Option("--csv", help="print comma-separated value
 
 
 def best(
-    directory: RunFolder, top: _Top = None, metric: _Metric = None, better: _Better = None, as_csv: _AsCsv = False,
+    directory: RunFolder,
+    top: _Top = None,
+    metric: _Metric = None,
+    better: _Better = None,
+    as_csv: _AsCsv = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """List a run's networks, the best first, each by the best value that a metric had after one of its epochs.
 
     By the metric of a search, each by its last value, as the search compares them.
@@ -87,9 +91,16 @@ def _best_rows(members: Members, order: MetricOrder, top: int | None) -> Iterato
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest
         values = (
-            member.name, member.status, order.metric, found.value, found.epoch, path and parameter_count(path),
-            round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6), path and str(path), path and epoch_of(path),
-        )  # fmt: skip
+            member.name,
+            member.status,
+            order.metric,
+            found.value,
+            found.epoch,
+            path and parameter_count(path),
+            round(member.device_seconds / _SECONDS_IN_AN_HOUR, 6),
+            path and str(path),
+            path and epoch_of(path),
+        )
         yield dict(zip(COLUMNS, values))
 
 
@@ -107,9 +118,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         parameters = "" if row["parameters"] is None else f"{row['parameters']:,}"
         table.add_row(
-            Text(wording.printable(row["job"])), row["status"], wording.metric(metric, row["value"]), str(row["epoch"]),
-            parameters, f"{row['device_hours']:.4f}", Text(_checkpoint_text(row)),
-        )  # fmt: skip
+            Text(wording.printable(row["job"])),
+            row["status"],
+            wording.metric(metric, row["value"]),
+            str(row["epoch"]),
+            parameters,
+            f"{row['device_hours']:.4f}",
+            Text(_checkpoint_text(row)),
+        )
     Console().print(table)
 
 
@@ -246,9 +262,15 @@ _Wait = Annotated[
 
 
 def track(
-    directory: RunFolder, to: _To, uri: _Uri = None, experiment: _Experiment = None, exported: _Exported = None,
-    follow: _Follow = False, every: _Every = 5.0, wait: _Wait = 120.0,
-) -> None:  # fmt: skip
+    directory: RunFolder,
+    to: _To,
+    uri: _Uri = None,
+    experiment: _Experiment = None,
+    exported: _Exported = None,
+    follow: _Follow = False,
+    every: _Every = 5.0,
+    wait: _Wait = 120.0,
+) -> None:
     """Tell MLflow of a run: an MLflow run for each network, below one for all together.
 
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
@@ -285,7 +307,7 @@ class _Look:
     lock: Lock | None = None
 
     def read(self) -> TrackedEnsemble:
-        """What a tracker is told now. HarvestError: the run has not begun."""
+        """Return what a tracker is told now. HarvestError: the run has not begun."""
         from fleet.models.tracked.reading import read_tracked
 
         run = read_tracked(self.directory, self.exported)

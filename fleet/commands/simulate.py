@@ -151,15 +151,37 @@ def simulate(
     """
     if search is not None:
         others = {
-            "--trace": trace, "--format": format, "--run": run, "--synthetic": synthetic, "--rates": rates,
-            "--draw-models": draw_models, "--tightness": tightness, "--batch-ranges": batch_ranges, "--start": start,
-            "--seed": seeds, "--failures": failures, "--slack": slack, "--guaranteed": guaranteed is not None,
-            "--processes": processes, "--csv": csv, "--out": out,
-        }  # fmt: skip
+            "--trace": trace,
+            "--format": format,
+            "--run": run,
+            "--synthetic": synthetic,
+            "--rates": rates,
+            "--draw-models": draw_models,
+            "--tightness": tightness,
+            "--batch-ranges": batch_ranges,
+            "--start": start,
+            "--seed": seeds,
+            "--failures": failures,
+            "--slack": slack,
+            "--guaranteed": guaranteed is not None,
+            "--processes": processes,
+            "--csv": csv,
+            "--out": out,
+        }
         options = SearchOptions(
-            search, tuple(stopping or ()), tuple(width or ()), tuple(devices or ()), trials, epochs,
-            tuple(policies or ()), tuple(settings or ()), cluster, start_seconds, restart_seconds, trust,
-        )  # fmt: skip
+            search,
+            tuple(stopping or ()),
+            tuple(width or ()),
+            tuple(devices or ()),
+            trials,
+            epochs,
+            tuple(policies or ()),
+            tuple(settings or ()),
+            cluster,
+            start_seconds,
+            restart_seconds,
+            trust,
+        )
         simulate_search(options, others, as_json)
         return
     of_search = {"--stopping": stopping, "--width": width, "--devices": devices, "--trials": trials, "--epochs": epochs}
@@ -167,9 +189,14 @@ def simulate(
         _check_search(policies, of_search)
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges, start)
         comparison = _compared(
-            workload, (policies or [], settings or [], seeds or [0]), cluster,
-            _costs(workload, start_seconds, restart_seconds), failures, slack, guaranteed,
-        )  # fmt: skip
+            workload,
+            (policies or [], settings or [], seeds or [0]),
+            cluster,
+            _costs(workload, start_seconds, restart_seconds),
+            failures,
+            slack,
+            guaranteed,
+        )
         outcomes, notes = _simulated(comparison, processes, csv, out)
     _tell(comparison, outcomes, notes, as_json, out)
 
@@ -213,9 +240,16 @@ def _compared(
 
 
 def _workload(
-    trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
-    draw_models: bool, tightness: str | None, batch_ranges: bool, start: str | None,
-) -> Workload:  # fmt: skip
+    trace: Path | None,
+    format: str | None,
+    run: Path | None,
+    synthetic: str | None,
+    rates: Path | None,
+    draw_models: bool,
+    tightness: str | None,
+    batch_ranges: bool,
+    start: str | None,
+) -> Workload:
     from fleet.simulator.comparing.workload import Workload, synthetic_of
 
     drawn = None if synthetic is None else synthetic_of(synthetic)
@@ -548,11 +582,20 @@ def _cells(record: RecordedSearch, one: Replayed, as_it_was: bool) -> tuple[str,
     best = told["best_value"]
     missing = f"{told['missing_epochs']} epochs of {told['missing_trials']}" if told["missing_trials"] else "-"
     return (
-        told["stopping"] + (" (as it was)" if as_it_was else ""), one.case.policy.label,
-        str(told["width"]), str(told["devices"]), metric(record.told.metric, best),
-        "-" if best is None else duration(told["best_seconds"]), duration(told["makespan"]), str(told["trials"]),
-        str(told["done"]), str(told["epochs"]), f"{told['device_hours']:.3g}", missing, told["best"] or "-",
-    )  # fmt: skip
+        told["stopping"] + (" (as it was)" if as_it_was else ""),
+        one.case.policy.label,
+        str(told["width"]),
+        str(told["devices"]),
+        metric(record.told.metric, best),
+        "-" if best is None else duration(told["best_seconds"]),
+        duration(told["makespan"]),
+        str(told["trials"]),
+        str(told["done"]),
+        str(told["epochs"]),
+        f"{told['device_hours']:.3g}",
+        missing,
+        told["best"] or "-",
+    )
 
 
 def _notes(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> Iterator[str]:

@@ -196,7 +196,7 @@ def _completion(compared: Sequence[Column], colours: Mapping[str, str]) -> Figur
 
 
 def _deadlines(compared: Sequence[Column]) -> Figure | None:
-    """What became of the jobs with a deadline: bars, the mean of all seeds."""
+    """Return what became of the jobs with a deadline: bars, the mean of all seeds."""
     parts = [(c.label, [found for outcome in c.outcomes if (found := _deadline_parts(outcome))]) for c in compared]
     parts = [(label, found) for label, found in parts if found]
     if not parts:
@@ -205,12 +205,16 @@ def _deadlines(compared: Sequence[Column]) -> Figure | None:
     colours = {"met": "@good", "late": "@data", "dropped": "@idle"}
     bars = [
         {
-            "type": "bar", "name": kind, "orientation": "h", "y": labels,
+            "type": "bar",
+            "name": kind,
+            "orientation": "h",
+            "y": labels,
             "x": [fmean(found[kind] for found in seeds) for _, seeds in parts],
-            "marker": {"color": colour}, "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.1%}}<extra></extra>",
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.1%}}<extra></extra>",
         }
         for kind, colour in colours.items()
-    ]  # fmt: skip
+    ]
     y = axis(autorange="reversed", type="category")
     x = axis("Jobs with a deadline", tickformat=",.0%", range=[0, 1])
     return {"data": bars, "layout": layout(90 + 34 * len(labels), x, y, barmode="stack", bargap=0.35)}
@@ -225,7 +229,7 @@ def _deadline_parts(outcome: SimulationOutcome) -> dict[str, float] | None:
 
 
 def _idle(compared: Sequence[Column], colours: Mapping[str, str]) -> Figure | None:
-    """How long devices wait for a job, from that which waits longest; the first seed."""
+    """Return how long devices wait for a job, from that which waits longest; the first seed."""
     shown = [(column.label, column.outcomes[0]) for column in compared if column.outcomes[0].makespan > 0]
     if not shown:
         return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def looked(look: Look, whole: bool) -> RunStanding:
-    """How the run stands; the program ends where the directory holds none."""
+    """Return how the run stands; the program ends where the directory holds none."""
     standing = look.standing(whole)
     if standing is None:
         from fleet.journal.directory import no_run

@@ -193,25 +193,25 @@ def change(
     asked = {"trials": trials, "width": width, "epochs": epochs, "hours": hours}
     with mendable():
         run = attach(directory)
-        wish = run.change(**{name: bound for name, bound in asked.items() if bound is not None})
+        request = run.change(**{name: bound for name, bound in asked.items() if bound is not None})
     limit = time.monotonic() + wait
-    while (taken := _taken_in(directory, wish)) is None and not run.wait(0):
+    while (taken := _taken_in(directory, request)) is None and not run.wait(0):
         if time.monotonic() >= limit:
-            end(STOPPED, f"rank 0 has not answered within {wait:g} s; the wish stays in {directory}")
+            end(STOPPED, f"rank 0 has not answered within {wait:g} s; the request stays in {directory}")
         time.sleep(_POLL_SECONDS)
-    if taken is None and (taken := _taken_in(directory, wish)) is None:
+    if taken is None and (taken := _taken_in(directory, request)) is None:
         print(f"nobody runs {directory} now; its next start goes by that")
     else:
         print(f"the search goes by that from virtual time {taken.time} on")
 
 
-def _taken_in(directory: Path, wish: int) -> Bounds | None:
-    """The event that says that the run has taken the wish in; None: there is none."""
+def _taken_in(directory: Path, request: int) -> Bounds | None:
+    """The event that says that the run has taken the request in; None: there is none."""
     from fleet.journal.events import Bounds
     from fleet.journal.journal import read_journal
 
     told = (event for event in read_journal(directory / "journal.jsonl") if isinstance(event, Bounds))
-    return next((event for event in told if event.wish == wish), None)
+    return next((event for event in told if event.wish == request), None)
 
 
 _OVER = ("halted", "pruned", "done", "failed")
@@ -233,30 +233,35 @@ def stop(
     from fleet.journal.run_requests import StopRequests
     from fleet.report.journal_scan import JournalScan
 
-    watch, wishes, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
+    watch, requests, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:
-        end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
-            "its `fleet run`")  # fmt: skip
+        end(
+            BAD_INPUT,
+            "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
+            "its `fleet run`",
+        )
     if not (directory / "journal.jsonl").is_file() and watch.holder() is None:
         from fleet.journal.directory import no_run
 
         end(BAD_INPUT, no_run(directory))
     if jobs:
-        _scan(scan, directory)
+        scan.read(directory / "journal.jsonl")
         _check_jobs(jobs, scan, directory)
-        _stop_jobs(jobs, undo, _Asked(directory, watch, wishes, scan, wait))
+        _stop_jobs(jobs, undo, _Asked(directory, watch, requests, scan, wait))
     else:
-        _stop_run(_Asked(directory, watch, wishes, scan, wait))
+        _stop_run(_Asked(directory, watch, requests, scan, wait))
 
 
 class _Asked:
     """A run that is asked for something: its directory, and how long to wait for it."""
 
-    def __init__(self, directory: Path, watch: LockWatch, wishes: StopRequests, scan: JournalScan, wait: float) -> None:
-        self.directory, self.watch, self.wishes, self.scan, self.wait = directory, watch, wishes, scan, wait
+    def __init__(
+        self, directory: Path, watch: LockWatch, requests: StopRequests, scan: JournalScan, wait: float
+    ) -> None:
+        self.directory, self.watch, self.requests, self.scan, self.wait = directory, watch, requests, scan, wait
 
     def until(self, done: Callable[[], bool]) -> bool:
-        """Whether it has done that within the time; what it waits for is looked at now and then."""
+        """Return whether it has done that within the time; what it waits for is looked at now and then."""
         limit = time.monotonic() + self.wait
         while not done():
             if time.monotonic() >= limit:
@@ -270,16 +275,16 @@ def _stop_run(asked: _Asked) -> None:
     if holder is None:
         print(f"nobody runs {asked.directory}: there is nothing to stop; its `fleet run` goes on with it")
         return
-    asked.wishes.stop_run(holder)
+    asked.requests.stop_run(holder)
 
     def gone() -> bool:
         now = asked.watch.holder()
         return now is None or not now.is_same(holder)
 
     if asked.until(gone):
-        asked.wishes.forget_run()
+        asked.requests.forget_run()
         print(f"{asked.directory} has stopped, and its checkpoints are written; the same `fleet run` goes on with it")
-    elif asked.wishes.is_open:
+    elif asked.requests.is_open:
         text = f"{holder} has not seen within {asked.wait:g} s that it is to stop; it looks for that between two"
         end(STOPPED, f"{text} measurements or events, so wait longer with --wait; see `fleet status {asked.directory}`")
     else:
@@ -289,12 +294,12 @@ def _stop_run(asked: _Asked) -> None:
 def _stop_jobs(jobs: Sequence[str], undo: bool, asked: _Asked) -> None:
     for job in jobs:
         if undo:
-            asked.wishes.take_up(job)
+            asked.requests.take_up(job)
         else:
-            asked.wishes.stop_job(job)
+            asked.requests.stop_job(job)
 
     def answered() -> bool:
-        _scan(asked.scan, asked.directory)
+        asked.scan.read(asked.directory / "journal.jsonl")
         return asked.watch.holder() is None or not _unanswered(jobs, undo, asked.scan)
 
     asked.until(answered)
@@ -306,7 +311,7 @@ def _stop_jobs(jobs: Sequence[str], undo: bool, asked: _Asked) -> None:
         what = "takes it up" if undo else "leaves it stopped"
         print(f"{', '.join(open_)}: nobody runs {asked.directory} now; its next start {what}")
     elif open_:
-        end(STOPPED, f"{', '.join(open_)}: rank 0 has not answered within {asked.wait:g} s; the wish stays there")
+        end(STOPPED, f"{', '.join(open_)}: rank 0 has not answered within {asked.wait:g} s; the request stays there")
 
 
 def _stopped_text(status: str, undo: bool, directory: Path, job: str) -> str:
@@ -320,17 +325,13 @@ def _stopped_text(status: str, undo: bool, directory: Path, job: str) -> str:
 
 
 def _unanswered(jobs: Sequence[str], undo: bool, scan: JournalScan) -> list[str]:
-    """Those of which the journal does not say yet what is wished."""
+    """Those of which the journal does not say yet what is asked for."""
     statuses = _statuses(scan)
     return [job for job in jobs if (statuses[job] == "halted" if undo else statuses[job] not in _OVER)]
 
 
 def _statuses(scan: JournalScan) -> dict[str, str]:
     return {job.name: job.status for job in scan.jobs.values()}
-
-
-def _scan(scan: JournalScan, directory: Path) -> None:
-    scan.read(directory / "journal.jsonl")
 
 
 def _check_jobs(jobs: Sequence[str], scan: JournalScan, directory: Path) -> None:

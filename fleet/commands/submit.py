@@ -102,11 +102,23 @@ def submit(
     with mendable(SpecError, SiteError), importable([spec.absolute().parent, Path.cwd()]):
         loaded = load(spec, _changes(spec, profile, options or []))  # before it waits in a queue
         known, whole = _fit_to_mpi(_read(site)), WallTime.parse(time)
-        _check_array(array, profile, len(loaded.jobs))
+        warning = WallTime.parse(warn).seconds
+        if warning >= whole.seconds:
+            rule = f"an allocation of {whole.seconds} s would be told to stop at once"
+            raise SiteError(f"--warn {warning} s: {rule}; give less")
+        if array and profile is None:
+            raise SiteError(f"--array {array}: only profiling can be cut into parts; add --profile RATES.json")
+        if array > len(loaded.jobs):
+            raise SiteError(f"--array {array}: the spec has {len(loaded.jobs)} jobs; give at most {len(loaded.jobs)}")
         shape = NodeShape.of(
-            known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank,
+            known,
+            nodes,
+            gpus_per_node,
+            trainers_per_node,
+            preprocessors_per_node,
+            cores_per_rank,
             loaded.resources.members_per_device,
-        )  # fmt: skip
+        )
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
         given, inherited = _variables(environment or [])
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
@@ -124,7 +136,7 @@ def submit(
             setup=tuple(setup) if setup is not None else _own_setup(),
             environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *given),
             inherited=inherited,
-            warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
+            warning_seconds=warning,
             parts=array,
         )
         fill = partial(script_text, template=template)
@@ -167,7 +179,7 @@ def _hand_in(script: BatchScript) -> None:
 def _command(
     spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]
 ) -> tuple[list[str], RunOptions]:
-    """What every rank executes, and where that writes; SiteError for options that `fleet run` does not have."""
+    """Return what every rank executes, and where that writes; SiteError for options that `fleet run` does not have."""
     kind, target = ("profile", profile) if profile else ("run", out)
     words = [kind, str(spec.absolute()), "--out", str(target.absolute())]
     words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
@@ -180,23 +192,14 @@ def _command(
     return ["fleet", *words, *options], written
 
 
-def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
-    from fleet.cluster.batch_script import SiteError
-
-    if parts and profile is None:
-        raise SiteError(f"--array {parts}: only profiling can be cut into parts; add --profile RATES.json")
-    if parts > jobs:
-        raise SiteError(f"--array {parts}: the spec has {jobs} jobs; give at most {jobs}")
-
-
 def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[str, ...]:
-    """What the options of `fleet run` change in the spec."""
+    """Return what the options of `fleet run` change in the spec."""
     values = _checked_options(["profile" if profile else "run", str(spec), "--out", str(profile or "runs")], options)
     return changes_of(*(values.get(name) for name in ("trainers", "preprocessors", "policy", "settings")))
 
 
 def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
-    """What the options of `fleet run` stand for; SiteError for those that it does not have."""
+    """Return what the options of `fleet run` stand for; SiteError for those that it does not have."""
     from typer.main import get_command
 
     from fleet.cluster.batch_script import SiteError
@@ -270,11 +273,3 @@ def _variables(texts: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, 
         else:
             names.append(name)
     return pairs, tuple(names)
-
-
-def _warning(seconds: int, whole: int) -> int:
-    from fleet.cluster.batch_script import SiteError
-
-    if seconds >= whole:
-        raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")
-    return seconds

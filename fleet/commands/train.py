@@ -76,9 +76,22 @@ def train(
     Starts local MPI ranks if it takes more than one trainer, or joins those that mpirun, srun or jsrun started.
     """
     options = TrainOptions(
-        task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
-        instruction_set, None, matmul, convolutions,
-    )  # fmt: skip
+        task,
+        virtual_workers,
+        steps,
+        trainers,
+        checkpoint,
+        resume,
+        determinism,
+        ddp,
+        reduce,
+        threads,
+        device,
+        instruction_set,
+        None,
+        matmul,
+        convolutions,
+    )
     sys.exit(run_job(options))
 
 
@@ -161,9 +174,16 @@ def _train_with_ddp(options: TrainOptions) -> int:
     stop = StopFlag()
     stop.install()
     job = DdpJob(
-        options.task, options.virtual_workers, options.steps, _kind(options.device), options.threads, options.level,
-        options.trace is not None, float32=options.float32, arguments=dict(options.made_with),
-    )  # fmt: skip
+        options.task,
+        options.virtual_workers,
+        options.steps,
+        _kind(options.device),
+        options.threads,
+        options.level,
+        options.trace is not None,
+        float32=options.float32,
+        arguments=dict(options.made_with),
+    )
     with TrainView("ddp", options.steps, stop.set) as view:
         try:
             state = train_with_ddp(job, view, stop, lambda events: _write_trace(options, events))
@@ -218,9 +238,22 @@ def trace_tensors(
     `fleet compare` of two such files finds the first module that differs.
     """
     options = TrainOptions(
-        task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
-        instruction_set, out, matmul, convolutions,
-    )  # fmt: skip
+        task,
+        virtual_workers,
+        steps,
+        trainers,
+        checkpoint,
+        resume,
+        determinism,
+        ddp,
+        reduce,
+        threads,
+        device,
+        instruction_set,
+        out,
+        matmul,
+        convolutions,
+    )
     sys.exit(run_job(options))
 
 
@@ -279,8 +312,19 @@ def _replay_options(
     asked, directory = spec.determinism, str(recorded.directory.path.absolute())
     words = ("replay", *(["--trust"] if trust else []), directory, job.name)
     return TrainOptions(
-        _REPLAYED_TASK, job.virtual_workers, steps, trainers, target.absolute(), None, asked.level, ddp,
-        threads=spec.resources.threads, device=spec.resources.device, instruction_set=asked.instruction_set,
-        matmul=asked.matmul, convolutions=asked.convolutions,
-        made_with={"directory": directory, "job": job.name}, command=words,
-    )  # fmt: skip
+        _REPLAYED_TASK,
+        job.virtual_workers,
+        steps,
+        trainers,
+        target.absolute(),
+        None,
+        asked.level,
+        ddp,
+        threads=spec.resources.threads,
+        device=spec.resources.device,
+        instruction_set=asked.instruction_set,
+        matmul=asked.matmul,
+        convolutions=asked.convolutions,
+        made_with={"directory": directory, "job": job.name},
+        command=words,
+    )

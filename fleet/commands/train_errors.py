@@ -200,7 +200,7 @@ class _Ear:
         self._coming: MPI.Request | None = None
 
     def has_heard(self) -> bool:
-        """Whether the rank has spoken."""
+        """Return whether the rank has spoken."""
         from mpi4py import MPI
 
         if self._coming is not None and self._coming.Test():

@@ -123,7 +123,7 @@ class TrainOptions:
         return {"matmul": self.matmul, "convolutions": self.convolutions}
 
     def trace_header(self) -> dict[str, Any]:
-        """What a trace says of its job; the number of trainers is not among it."""
+        """Return what a trace says of its job; the number of trainers is not among it."""
         return {"task": self.task, "virtual_workers": self.virtual_workers, "steps": self.steps}
 
     def _check_horovod(self) -> None:
@@ -180,7 +180,7 @@ _TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER
 
 
 def inside_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torchrun started this process."""
+    """Return whether torchrun started this process."""
     return all(name in environment for name in _TORCHRUN)
 
 

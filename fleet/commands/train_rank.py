@@ -75,7 +75,7 @@ def train_alone(options: TrainOptions) -> int:
     """Train in this process, without MPI; return the exit code."""
     stop = StopFlag()
     stop.install()
-    return _guarded(options, stop, Group.alone, 0, _tell_alone)
+    return _guarded(options, stop, Group.alone, 0, lambda said: tell_all({0: said}, 1))
 
 
 def train_in_world(options: TrainOptions) -> int:
@@ -162,10 +162,6 @@ def _guarded(
     return end(said)
 
 
-def _tell_alone(said: LastWords) -> int:
-    return tell_all({0: said}, 1)
-
-
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
     device = _place(options, group, local)
     task = _agreed(group, lambda: _task(options))
@@ -195,7 +191,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     with TrainView(trainer.name, options.steps, stop.set) if group.is_master else _Silent() as view:
         for text in [*told, *([NOT_BIT_FOR_BIT] if over_horovod else [])]:
             view.say(text)
-        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
+        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else lambda: None)
         with trainer.reducing():
             finished = job.run(options.steps)
         trainer.settle()
@@ -252,7 +248,7 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
 
 
 def _agreed(group: Group, find: Callable[[], _T]) -> _T:
-    """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
+    """Return what `find` gives on this member; what a person got wrong, on any member, is every member's error."""
     said, found = "", None
     try:
         found = find()
@@ -282,10 +278,6 @@ class _Silent:
         return
 
 
-def _nothing() -> None:
-    return
-
-
 def own_device(kind: str, local: int) -> torch.device:
     """The device of the `local`-th trainer of this machine, as this thread's.
 
@@ -308,14 +300,14 @@ def compute_near(group: Group, device: torch.device) -> None:
         "cores": sorted(os.sched_getaffinity(0)),
         "near": [] if properties is None else cores_near(properties),
     }
-    told = told_by_all(group, mine)
+    told = gather_all(group, mine)
     hosts = [each["host"] for each in told]
     cores, near = ([each[name] for each in told] for name in ("cores", "near"))
-    settle_cores(partial(told_by_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
+    settle_cores(partial(gather_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
 
 
-def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """What all members give, in their order, on each of them."""
+def gather_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what all members give, in their order, on each of them."""
     everything: list[dict[str, Any]] = group.bcast_tree(group.gather_trees(mine))
     return everything
 

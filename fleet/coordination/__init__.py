@@ -1,1 +1,1 @@
-"""Allocations carried out: the loop, the books, and the messages between ranks."""
+"""Allocations carried out: the loop, the state of the run, and the messages between ranks."""

@@ -60,9 +60,16 @@ class Coordinator:
     """
 
     def __init__(
-        self, policy: Policy, executor: Executor, recorder: Recorder, hooks: RunHooks, silence: float,
-        poll: float = POLL_SECONDS, prices: Prices | None = None, following: Following | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy,
+        executor: Executor,
+        recorder: Recorder,
+        hooks: RunHooks,
+        silence: float,
+        poll: float = POLL_SECONDS,
+        prices: Prices | None = None,
+        following: Following | None = None,
+    ) -> None:
         policy = with_lent_trainers(driven(policy, recorder.state.cluster, prices), recorder.state.helpers.lending)
         self.policy, self.executor, self.hooks = policy, executor, hooks
         self.recorder, self.state, self._now = recorder, recorder.state, recorder.journal.seconds
@@ -491,7 +498,7 @@ class PolicyTrigger:
         self._trigger = trigger
         self._changed: dict[str, None] = {}
         self._events = 0
-        self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan does not wait
+        self._due = self._wake = -math.inf  # by the trigger, and by the policy; the first plan does not wait
         self._ends: dict[str, float] = {}
         self.memo: object = None
         self.clearing = self.measuring = False

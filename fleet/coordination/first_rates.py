@@ -150,7 +150,7 @@ class FirstRates:
             self._news.update(dict.fromkeys(guesses))
 
     def _guessed_anew(self) -> Iterator[tuple[str, float]]:
-        """Jobs without devices that are expected to be much faster or slower than was guessed, and how fast on one."""
+        """Yield the waiting jobs whose guess has changed much, and their samples/s on one device by now."""
         for job in self._state.jobs.guessed:
             rate = self._hooks.guess(job.name)
             if rate is None or abs(rate / next(iter(job.curves.values()))(1) - 1) < CHANGE:

@@ -31,12 +31,12 @@ from trainers.task.batch_plan import BatchChange, BatchSchedule, from_lists
 Status = Literal["pending", "running", "stopped", "done", "failed"]
 
 UNRATED = RateCurve({1: 1.0}, per_node=1)
-"""Stands for the rates of a job that nobody has measured yet; no policy is shown such a job."""
+"""Rates of a job that nobody has measured yet; policies never see such a job."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a run knows of a job: its state, as policies see it, and what concerns nobody but the run.
+    """What a run knows of a job: its state, as policies see it, and what only the run needs.
 
     Attributes:
         state: what it asks for, and where it stood when that was last known.
@@ -92,7 +92,7 @@ class JobRecord:
     def of(
         cls, state: JobState, stream: str, batches: BatchRange | None = None, schedule: BatchSchedule | None = None
     ) -> JobRecord:
-        """The record of a job that has not begun; without elasticity it has a device for each virtual worker."""
+        """Return the record of a job that has not begun; without elasticity it has a device for each virtual worker."""
         record = cls(state.changed(gang=state.limit), stream, samples=state.remaining, schedule=schedule)
         return record.with_batches(batches)
 
@@ -152,7 +152,7 @@ class JobRecord:
         return BatchScaling(self.curve, self.batch, self.batches, self.alone)
 
     def pace(self, kinds: Kinds, layout: Layout = ()) -> float:
-        """Samples/s on devices of these kinds; 0: on none, or nobody knows.
+        """Return samples/s on devices of these kinds; 0: on none, or nobody knows.
 
         Args:
             layout: how its trainers share accelerators there; (): nobody has measured what that makes.
@@ -171,7 +171,7 @@ class JobRecord:
         return () if self.by_kind is None else self.by_kind.shares(kinds)
 
     def turn_seconds(self, kinds: Kinds, fed: float = math.inf) -> tuple[float, ...]:
-        """What the turn of one virtual worker takes on each of these devices; () where nobody knows.
+        """Return what the turn of one virtual worker takes on each of these devices; () where nobody knows.
 
         Args:
             fed: samples/s that the data path can feed it.
@@ -186,7 +186,7 @@ class JobRecord:
         return tuple((self.batch or 0) / pace / longest / speed for speed in speeds)
 
     def rated(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
-        """The job once its rates are known.
+        """Return the job once its rates are known.
 
         Args:
             by_kind: those on each kind of device, of which `curve` is the home kind's.
@@ -196,7 +196,7 @@ class JobRecord:
         return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
 
     def expected_to_keep(self, efficiency: float, kinds: Kinds) -> JobRecord:
-        """The job, where a single number of devices was timed, if each keeps so much of its speed for each further one.
+        """Return the job, timed on one number of devices, if each further device keeps so much of its speed.
 
         Args:
             kinds: of the devices that it has.
@@ -207,13 +207,13 @@ class JobRecord:
         return self.rated(replace(curve, expected=efficiency), None, kinds)
 
     def is_timed_on(self, kinds: Kinds) -> bool:
-        """Whether anybody has measured how fast it trains on such devices, or several kinds of them are mixed."""
+        """Return whether its rate on such devices was measured, or several kinds of them are mixed."""
         if self.by_kind is None or "" in kinds:
             return not self.guessed and self.curve is not None and len(kinds) in self.curve.measured
         return not self.guessed and (len(set(kinds)) > 1 or len(kinds) in self.by_kind.curves[kinds[0]].measured)
 
     def timed(self, kinds: Kinds, rate: float) -> JobRecord:
-        """The job whose first steps on such devices were so fast; it counts as long as nobody has measured it there.
+        """Return the job whose first steps on such devices were so fast; a measurement there counts more.
 
         Where all its rates are a guess, they are scaled by what this says of them.
         """
@@ -226,7 +226,7 @@ class JobRecord:
     def taught(
         self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float], layout: Layout = ()
     ) -> JobRecord:
-        """The job once it was seen to train so fast on its devices, and how long each computed for that."""
+        """Return the job after an epoch at such a rate, in which each of its devices computed so many seconds."""
         if layout:
             return self.taught_in(layout, rate)
         if self.guessed:
@@ -239,18 +239,18 @@ class JobRecord:
         return self.rated_anew(by_kind.curve, by_kind, kinds)
 
     def rated_together(self, executors: int, rate: float) -> JobRecord:
-        """The job with its rate with so many trainers on an accelerator, after those with fewer."""
+        """Return the job with its rate with one trainer more on an accelerator."""
         rates = self.state.executor_rates
         known = executors == len(rates) + 1
         return replace(self, state=self.state.changed(executor_rates=(*rates, rate))) if known else self
 
     def taught_in(self, layout: Layout, rate: float) -> JobRecord:
-        """The job once it was seen to train so fast where its trainers share accelerators so."""
+        """Return the job after an epoch at such a rate with its trainers sharing accelerators so."""
         before = self.layouts.get(layout, rate)
         return self.slowed(before + OBSERVED_WEIGHT * (rate - before), (), layout)
 
     def slowed(self, rate: float, kinds: Kinds, layout: Layout) -> JobRecord:
-        """The job if it trains so fast on these devices from now on, and on others in proportion."""
+        """Return the job as it trains at such a rate on these devices from now on, on others in proportion."""
         if layout:
             state = transitions.rerated(self.state, self.state.rate, rate)
             return replace(self, state=state, layouts={**self.layouts, layout: rate})
@@ -266,13 +266,13 @@ class JobRecord:
         return bool(self.state.executor_rates) and self.curve is not None
 
     def rated_anew(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
-        """The job whose rates turn out to be others; those with other batches are so in proportion."""
+        """Return the job with other rates; those with other batches change in proportion."""
         factor = curve(1) / self.curve(1) if self.curve is not None else 1.0
         alone = {batch: rate * factor for batch, rate in self.alone.items()}
         return replace(self.rated(curve, by_kind, kinds), alone=alone)
 
     def seen(self, restart: float, fed: float = math.inf, times: float = 1.0) -> JobState:
-        """The job as policies see it.
+        """Return the job as policies see it.
 
         Args:
             restart: most seconds that it takes to get devices.
@@ -286,19 +286,19 @@ class JobRecord:
         )
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
-        """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""
+        """Return the job after so many epochs, and steps of the next; changes of its batch after that are undone."""
         record = self if self.schedule is None else self.following(self.schedule.until(epoch + 1))
         trained = epoch * self.state.epoch + step * record.step_samples
         state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
         return record.changed(state=state, step=step)
 
     def limited(self, until: int, ahead: bool = False) -> JobRecord:
-        """The job, a trial of a search, which trains until so many epochs are over and then pauses."""
+        """Return the job, a trial of a search, as it pauses after so many epochs."""
         known = replace(self, until=until, samples=until * self.state.epoch, state=self.state.changed(ahead=ahead))
         return known.at(self.epoch, self.step, self.state.ready)
 
     def withdrawn(self, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float) -> JobRecord:
-        """The trial once all that it trained ahead after so many epochs is taken back."""
+        """Return the trial without what it trained ahead after so many epochs."""
         known = replace(self, status="pending", metrics=dict(metrics), checkpoint=checkpoint, error=None, deadly=False)
         return known.limited(epoch).at(epoch, 0, now)
 
@@ -308,21 +308,21 @@ class JobRecord:
         return (self.batch or 0) if self.schedule is None else self.schedule.at(sys.maxsize).size * self.limit
 
     def with_own_batch(self) -> JobRecord:
-        """The job as it is rated: with the batch that its spec gives it, whatever it is now."""
+        """Return the job with the batch of its spec, with which it is rated."""
         return self if self.schedule is None else self.with_batch(self.schedule.own * self.limit)
 
     def with_its_batch(self) -> JobRecord:
-        """The job once it is rated: with the batch that it has now."""
+        """Return the job with the batch that it has now, once it is rated."""
         return self.with_batch(self.step_samples) if self.schedule is not None else self
 
     def following(self, schedule: BatchSchedule) -> JobRecord:
-        """The job with these batches, of which the last holds."""
+        """Return the job with this schedule, whose last batch holds."""
         if schedule == self.schedule:
             return self
         return replace(self, schedule=schedule).with_its_batch()
 
     def with_batch(self, batch: int) -> JobRecord:
-        """The job with so many samples in a step, and the rates that it has then."""
+        """Return the job with another batch, and the rates that it has then."""
         record, scaling = self, self.scaling
         if scaling is not None and batch != self.batch:
             curve, own = scaling.curve_of(batch), scaling.curve
@@ -333,14 +333,14 @@ class JobRecord:
         return replace(record, state=transitions.rebatched(record.state, batch))
 
     def parts_of(self, batch: int) -> int:
-        """Into how many parts such a batch is cut, so that each fits on a device, as far as anybody knows."""
+        """Return into how many parts such a batch is cut, so that each fits on a device as far as is known."""
         changes = () if self.schedule is None else self.schedule.changes
         cut = [-(-change.size // change.parts) for change in changes if change.parts > 1]  # by an earlier session
         fits = self.fits or min(cut, default=None)
         return 1 if fits is None else -(-batch // (fits * self.limit))
 
     def towards(self, batch: int) -> int:
-        """The batch that is as near to that one as a single change may bring it."""
+        """Return the batch nearest to that one that a single change may bring."""
         if self.schedule is None or not math.isfinite(self.growth):
             return batch
         own = self.step_samples  # a worker's batch may always change by one sample
@@ -348,12 +348,12 @@ class JobRecord:
         return max(min(least, own - self.limit), min(max(most, own + self.limit), batch))
 
     def is_as_it_has(self, batch: int) -> bool:
-        """Whether that is the batch that it has, in the parts that it has."""
+        """Return whether it has that batch already, in the parts that it would have."""
         parts = 1 if self.schedule is None else self.schedule.at(sys.maxsize).parts
         return (batch, self.parts_of(batch)) == (self.batch, parts)
 
     def ended(self, now: float | None, deadline: float | None) -> JobRecord:
-        """The job with what became of its promise, if it was promised this deadline: done now, or, None, not at all."""
+        """Return the job with its promise kept or missed, if it has one: it is done `now`; None: it failed."""
         if self.promise is None:
             return self
         until = self.promise.deadline if deadline is None else deadline
@@ -366,12 +366,12 @@ class JobRecord:
         return self.state.ready + self.state.remaining / self.state.pace if self.state.pace else math.inf
 
     def step_seconds(self, kinds: Kinds) -> float:
-        """Seconds of a step on devices of these kinds; 0: not known."""
+        """Return seconds of a step on devices of these kinds; 0: not known."""
         pace = self.pace(kinds)
         return (self.batch or 0) / pace if pace else 0.0
 
     def reopened(self, is_over: bool) -> JobRecord:
-        """In a new session, without its rates; one that failed is tried again, since its fault may be mended.
+        """Return the job in a new session, without its rates; a failed one is tried again.
 
         Args:
             is_over: the run had ended; else a job that costs ranks is not tried again.
@@ -383,7 +383,7 @@ class JobRecord:
         return (replace(known, ranks_cost=0) if is_over else known).begun_again()
 
     def staying_on(self, kind: str) -> JobRecord:
-        """On devices of a kind, which it never leaves unless its bits hold on several; "": they are of several."""
+        """Pin the job to one kind of device, unless its level keeps bits across kinds; "": of several kinds."""
         if not kind or self.state.mixed_kinds or self.state.kind == kind:
             return self
         stays = replace(self, state=self.state.changed(kind=kind))
@@ -393,18 +393,18 @@ class JobRecord:
         return stays.rated(there.curve, there, ())
 
     def begun_again(self) -> JobRecord:
-        """The job in a new session, by whose clock its deadline is another; its promise is looked at anew."""
+        """Return the job in a new session, by whose clock its promised deadline is another second."""
         if self.promise is None or not self.waits:
             return self
         return replace(self, promise=Promise("made", self.state.deadline))
 
     def with_batches(self, batches: BatchRange | None) -> JobRecord:
-        """The job with other batches to choose from."""
+        """Return the job with other batches to choose from."""
         ends = None if batches is None else batches.ends
         return replace(self, state=self.state.changed(batches=ends), batches=batches)
 
     def result(self) -> dict[str, Any]:
-        """The job's entry in run.json."""
+        """Return the job's entry in run.json."""
         left: str = "pending" if self.status == "running" else self.status
         status = "paused" if left == "pending" and self.is_paused else left
         return {
@@ -419,7 +419,7 @@ class JobRecord:
 
 
 LEAST_LATENESS = 0.01
-"""Seconds by which a job has to be late for its deadline before that is told: fewer would be shown as none."""
+"""A job counts as late for its deadline by so many seconds: fewer would be shown as none."""
 
 
 @dataclass(frozen=True)
@@ -483,7 +483,7 @@ def standing(folder: Path, stop: Stop, by: ByMetric | None = None) -> Standing:
 
 
 def record_checkpoint(record: Callable[[events.Event], object], event: CheckpointWritten) -> None:
-    """Write down that a job was saved; if it is its best checkpoint, the one before goes."""
+    """Record a checkpoint; if it is the job's best one, remove the best one before."""
     keys = {**asdict(event), "best": told_best(event.best)}
     record(events.Checkpoint(**keys))
     if event.best is not None and event.best.epoch == event.epoch:
@@ -497,7 +497,7 @@ def settle_best(
     found: Standing,
     told: Mapping[str, Best | None] | None = None,
 ) -> None:
-    """As nobody trains a job, let its folder have the best checkpoint of the history with which it goes on, if any.
+    """Let the folder of a job that nobody trains hold the best checkpoint of the history with which it goes on.
 
     Args:
         folder: where its checkpoints lie.
@@ -527,7 +527,7 @@ class KeptBest:
 
 
 def told_best(best: Best | None) -> events.Best | None:
-    """What the journal says of a best epoch."""
+    """Return what the journal says of a best epoch."""
     return None if best is None else events.Best(best.metric, best.value, best.epoch)
 
 

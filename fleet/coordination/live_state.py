@@ -67,9 +67,14 @@ class LiveState(events.Observer):
     """
 
     def __init__(
-        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0,
+        self,
+        cluster: Cluster,
+        jobs: Iterable[JobRecord],
+        seed: int,
+        restart: float = 0.0,
+        margin: float = 0.0,
         lending: Lending = NONE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sessions, self.is_over = 0, False
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.samples, self.energy = SampleCounts(), EnergyTotals()
@@ -142,10 +147,20 @@ class LiveState(events.Observer):
         hidden = self.stranded.keys() - self.running.keys()
         seen = self._seen.at(now, self.longest_forming, self.data_path, self.helpers.most_times, hidden)
         return State(
-            self.cluster, seen, self.held, self._formed.wanted(self.jobs.ahead), self.lost_devices,
-            seed=self._seed, time=now, changed=changed, memo=memo, books=self._free, promises=self.promises,
-            margin=self.margin, refined=frozenset(self.refined),
-        )  # fmt: skip
+            self.cluster,
+            seen,
+            self.held,
+            self._formed.wanted(self.jobs.ahead),
+            self.lost_devices,
+            seed=self._seed,
+            time=now,
+            changed=changed,
+            memo=memo,
+            books=self._free,
+            promises=self.promises,
+            margin=self.margin,
+            refined=frozenset(self.refined),
+        )
 
     @property
     def held(self) -> dict[str, tuple[int, ...]]:
@@ -473,9 +488,15 @@ class LiveState(events.Observer):
         return {job: end for job, end in late.items() if end - self.jobs[job].state.deadline >= LEAST_LATENESS}
 
     def started(
-        self, job: str, devices: tuple[int, ...], now: float, lane: int = 0, shares: tuple[int, ...] = (),
-        kind: str = "", kept: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        job: str,
+        devices: tuple[int, ...],
+        now: float,
+        lane: int = 0,
+        shares: tuple[int, ...] = (),
+        kind: str = "",
+        kept: tuple[int, ...] = (),
+    ) -> None:
         """Start a job on devices, each with its share of the virtual workers.
 
         A job whose bits hold for one kind of device stays on the kind on which it begins.
@@ -501,9 +522,14 @@ class LiveState(events.Observer):
             self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
     def epoch_ended(
-        self, job: str, epoch: int, metrics: Mapping[str, float], rate: float, now: float,
+        self,
+        job: str,
+        epoch: int,
+        metrics: Mapping[str, float],
+        rate: float,
+        now: float,
         computed: Mapping[int, float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Note an epoch that a job has finished at `rate` samples/s; computed: device -> seconds of computing."""
         record = self.jobs[job].at(epoch, 0, now)
         if "loss" in metrics:
@@ -544,9 +570,14 @@ class LiveState(events.Observer):
         self._change(job, ranks_cost=self.jobs[job].ranks_cost + 1)
 
     def done(
-        self, job: str, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float,
+        self,
+        job: str,
+        epoch: int,
+        metrics: Mapping[str, float],
+        checkpoint: str | None,
+        now: float,
         deadline: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """End a job that has trained all that it should; `deadline`: second of its deadline, if it had one."""
         self._released(job, now)
         record = self.jobs[job].at(epoch, 0, now).ended(now, deadline)

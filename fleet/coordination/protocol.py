@@ -15,7 +15,6 @@ TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
 
 
 # coordinator -> trainer
-# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,6 @@ class Shutdown:
 
 
 # coordinator -> preprocessor
-# --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,6 @@ class MeasureThroughput:
 
 
 # everyone -> coordinator
-# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -412,18 +409,12 @@ class Left:
     held: bool = False  # the member still has its part of the job, between two steps
 
 
-ToTrainer = (
-    StartGroup | MoveGroup | SaveJob | ProfileGroup | FindLargest | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
-    | PrepareLane
-)  # fmt: skip
-ToPreprocessor = (
-    OpenLane | CloseLane | StreamAwaited | DismissReader | DismissWriter | ReplaceWriter | SkipSamples
-    | MeasureThroughput | ReadEnergy
-)  # fmt: skip
-Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
-Word = (
-    StopRequested | SampleRate | SampleSkipped | SampleTorn | SamplesMade | EnergyRead | Formed | StepsTimed | AtStep
-    | EpochEnded | CheckpointWritten | Profiled | Fits | Left
-)  # fmt: skip
-Message = Order | Word
+GroupOrder = StartGroup | MoveGroup | SaveJob | ProfileGroup | FindLargest | KeepBusy | StopGroup
+TrainerOrder = AddJob | SetBatch | Pulse | PrepareLane | MakeRing | Shutdown
+LaneOrder = OpenLane | CloseLane | StreamAwaited | SkipSamples | MeasureThroughput
+KeeperOrder = DismissReader | DismissWriter | ReplaceWriter | ReadEnergy
+Order = GroupOrder | TrainerOrder | LaneOrder | KeeperOrder
+GroupWord = Formed | StepsTimed | AtStep | EpochEnded | CheckpointWritten | Profiled | Fits | Left
+RankWord = StopRequested | SampleRate | SampleSkipped | SampleTorn | SamplesMade | EnergyRead
+Message = Order | GroupWord | RankWord
 MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

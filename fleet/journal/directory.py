@@ -76,7 +76,7 @@ class RunDirectory:
         raise RunDirectoryError(f"{self.spec}: {error}; bring it back from a copy, or name another directory")
 
     def progress(self) -> tuple[frozenset[str], int]:
-        """Something else whenever a job has got on, has failed, or is known to have cost a rank."""
+        """Return a value that changes when a job has got on, has failed, or is known to have cost a rank."""
         from fleet.journal.events import Failed, RankCost  # ranks that need no more than paths load no events
         from fleet.journal.journal import read_journal
 
@@ -115,7 +115,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{out}: {where}{error.strerror}; name a directory that can be written") from error
 
     def renew(self) -> None:
-        """Say that the run that holds the lock still lives.
+        """Renew the lock: the run that holds it still lives.
 
         Raises:
             DirectoryHeldError: another run has taken it.
@@ -136,7 +136,7 @@ _MOST = 5
 
 
 def no_run(directory: Path) -> str:
-    """The directory holds no run; the runs that lie near it."""
+    """Return the error of a directory that holds no run, with the runs that lie near it."""
     said = f"{directory} holds no run: there is no journal.jsonl in it"
     near = sorted({*_runs(directory), *_runs(directory.parent), *_runs(Path("runs"))} - {directory}, key=str)
     if not near:

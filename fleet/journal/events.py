@@ -116,7 +116,7 @@ _OF_TYPE: Mapping[Any, Read] = {int: _whole(0, _MOST), float: _number, Any: _any
 
 @cache
 def _reader(hint: Any) -> Read:
-    """What reads values of a type."""
+    """Return the function that reads values of a type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return arguments[1]  # type: ignore[no-any-return]
@@ -264,7 +264,7 @@ class Event(_Frozen):
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
 
     def told(self) -> dict[str, Any]:
-        """The event as JSON holds it, but for records in it, which are objects of their fields."""
+        """Return the event as JSON holds it, but for records in it, which are objects of their fields."""
         kind: Any = type(self)
         form = _form(kind)
         told = {"t": self.t, "unix": self.unix, "event": self.event, **vars(self)}
@@ -274,7 +274,7 @@ class Event(_Frozen):
         return told
 
     def at(self, t: float, unix: float) -> Any:
-        """The event, which happened then."""
+        """Return the event with these times."""
         instance = object.__new__(type(self))
         vars(instance).update(vars(self), t=t, unix=unix)
         return instance
@@ -293,7 +293,7 @@ class Other(Event):
 
     @staticmethod
     def unknown(kind: str, told: Mapping[str, Any]) -> Other:
-        """The event of a kind that is not known. ValueError: its time is none."""
+        """Return the event of a kind that is not known. ValueError: its time is none."""
         times = {key: _finite(told[key]) for key in ("t", "unix") if key in told}
         event = Other(keys=told, **times)
         vars(event)["event"] = kind
@@ -304,7 +304,7 @@ class Other(Event):
 
 
 def parse(told: Any) -> Event:
-    """The event that the JSON of a line tells. ValueError: it tells none, or what no event of its kind can be."""
+    """Return the event of a line's JSON. ValueError: it is none, or holds what no event of its kind can."""
     kind = told.get("event") if isinstance(told, dict) else None
     if not isinstance(kind, str):
         raise ValueError("no event")

@@ -1,4 +1,9 @@
-"""The journal: append-only JSON lines, the truth of a run. Report, progress and resume are computed from it."""
+"""The journal: append-only JSON lines, the truth of a run. Report, progress and resume are computed from it.
+
+`Journal` writes it and `read_journal` checks and parses every line. Most lines of a long journal are epochs and
+checkpoints that are over: `new_lines`, `job_of`, `second_of` and `devices_of` are for readers who need few of them, and
+tell kind, job and time of a line as the writer lays it out without parsing the rest.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +66,7 @@ def read_journal(path: Path) -> Iterator[Event]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines without their ends; of one that is too long, the first MOST_LINE_BYTES."""
+    """Yield the lines without their ends; of one that is too long, the first MOST_LINE_BYTES."""
     try:
         file = open_file(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +84,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def event_of(line: bytes) -> Event | None:
-    """The event of a line; None if it is damaged, or another version's."""
+    """Return the event of a line; None if it is damaged, or another version's."""
     seal = _SEAL.search(line)
     content = line if seal is None else line[: seal.start()] + b"}"
     if seal is not None and zlib.crc32(content) != int(seal[1], 16):
@@ -111,8 +116,7 @@ def identity_of(path: Path) -> str:
 
 
 class Journal:
-    """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those
-    alone.
+    """Writes events to disk, durably, and hands each to the listeners; without a path, to the listeners alone.
 
     `seconds()` is the run's own clock: seconds since the first session began, with the gaps between sessions cut out.
     """
@@ -126,7 +130,7 @@ class Journal:
         self._file = _open_after_torn_line(path) if path else None
 
     def seconds(self) -> float:
-        """Seconds of the run so far, over all its sessions."""
+        """Return seconds of the run so far, over all its sessions."""
         return self._offset + self._clock() - self._origin
 
     def listen(self, listener: Listener) -> None:
@@ -184,7 +188,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """An event as the journal has it, read again."""
+    """Return an event as the journal has it, read again."""
     told: dict[str, Any] = json.loads(_line_of(event))
     return told
 
@@ -197,7 +201,7 @@ def _line_of(event: Event) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """JSON for records in an event, mappings that are none of JSON, and NumPy scalars and tuples of them."""
+    """Return JSON for records in an event, mappings that are none of JSON, and NumPy scalars and tuples of them."""
     if is_dataclass(value):
         return vars(value)
     if isinstance(value, Mapping):
@@ -243,7 +247,7 @@ def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _next_line(file: BinaryIO) -> int:
-    """Where the next line begins, as far as this is looked for; 0: nowhere yet."""
+    """Return where the next line begins, as far as this is looked for; 0: nowhere yet."""
     limit = file.tell() + MOST_SKIPPED_BYTES
     while piece := file.readline(_MANY_BYTES):
         if piece.endswith(b"\n"):
@@ -254,7 +258,7 @@ def _next_line(file: BinaryIO) -> int:
 
 
 def job_of(line: bytes) -> bytes:
-    """The job of a line as it stands there, between its quotes: equal for lines of one job; empty if it has none."""
+    """Return the job of a line as the bytes between its quotes, equal for lines of one job; empty: it has none."""
     start = line.find(b'"job":"') + 7
     name = line[start : line.find(b'"', start)] if start > 6 else b""
     if b"\\" in name:
@@ -264,7 +268,7 @@ def job_of(line: bytes) -> bytes:
 
 
 def second_of(line: bytes) -> float:
-    """The second of the run at which a line was written. ValueError: it does not say."""
+    """Return the second of the run at which a line was written. ValueError: it does not say."""
     if not line.startswith(b'{"t":'):
         event = event_of(line)
         if event is None:
@@ -274,14 +278,14 @@ def second_of(line: bytes) -> float:
 
 
 def devices_of(line: bytes) -> tuple[int, ...]:
-    """The devices that a line names. ValueError: it names none, or what it names are no numbers."""
+    """Return the devices that a line names. ValueError: it names none, or what it names are no numbers."""
     start = line.index(b'"devices":[') + 11
     numbers = line[start : line.index(b"]", start)]
     return tuple(map(int, numbers.split(b","))) if numbers else ()
 
 
 def job_name(job: bytes) -> str:
-    """The name of a job that `job_of` told."""
+    """Return the name of a job that `job_of` told."""
     try:
         return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))
     except ValueError:  # fleet writes no such name

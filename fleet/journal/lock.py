@@ -65,12 +65,12 @@ class Holder:
 
     @classmethod
     def own(cls) -> Holder:
-        """This process."""
+        """Return this process."""
         return cls(socket.gethostname(), os.getpid(), int(psutil.Process().create_time()), _namespace(), _boot())
 
     @classmethod
     def read(cls, path: Path) -> Holder | None:
-        """Who the file says holds the lock; None if it names nobody."""
+        """Return who the file says holds the lock; None if it names nobody."""
         try:
             found = cls(**read_json(path, _MOST_RECORD_BYTES))
         except (OSError, ValueError, TypeError):
@@ -84,11 +84,11 @@ class Holder:
         return f"process {self.pid} on {self.host}"
 
     def is_same(self, other: Holder) -> bool:
-        """Whether both are one process."""
+        """Return whether both are one process."""
         return replace(self, beat=0) == replace(other, beat=0)
 
     def lives(self) -> bool | None:
-        """Whether it does; None if that cannot be seen from here."""
+        """Return whether the process lives; None: that cannot be seen from here."""
         if (self.boot, self.namespace) != (_boot(), _namespace()):
             return None
         try:
@@ -101,7 +101,7 @@ class Holder:
 
 
 class LockWatch:
-    """Looks on whether a lock is held, without touching it.
+    """Watches whether a lock is held, without touching it.
 
     Args:
         path: the lock's file.
@@ -114,7 +114,7 @@ class LockWatch:
         self._since = 0.0
 
     def holder(self) -> Holder | None:
-        """Who holds the lock; None if nobody does: one on another node counts until its record is seen to rest."""
+        """Return who holds the lock; None: nobody. A holder on another node counts until its record is seen to rest."""
         found = Holder.read(self._path)
         if found != self._seen:
             self._seen, self._since = found, self._clock()
@@ -192,7 +192,7 @@ def take(
 
 
 def _tried(path: Path, watch: LockWatch) -> BinaryIO | str:
-    """The file with the kernel's lock, if this process has the lock by now; else, who holds it."""
+    """Return the file with the kernel's lock, if this process has the lock by now; else, who holds it."""
     while True:
         file = open_to_append(_held(path), _HELD_MODE)
         locked = _locked(file)
@@ -231,7 +231,7 @@ def _locked(file: BinaryIO) -> bool | None:
 
 
 def _is_there(file: BinaryIO, path: Path) -> bool:
-    """Whether the file bears its name still: who held it before may have taken it away."""
+    """Return whether the file bears its name still: who held it before may have taken it away."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except OSError:
@@ -248,7 +248,7 @@ def _unnamed(file: BinaryIO, path: Path) -> str:
 
 
 def _open_record(path: Path) -> BinaryIO:
-    """The record of an owner who let nobody else of the group write it is replaced: the lock is this process's."""
+    """Open the record; one that its owner let nobody else write is replaced, as this process has the lock."""
     try:
         return open_in_place(path)
     except PermissionError:
@@ -287,7 +287,7 @@ def _namespace() -> int:
 
 
 def _boot() -> str:
-    """The id of this node's start; empty where there is none."""
+    """Return the id of this node's start; empty where there is none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

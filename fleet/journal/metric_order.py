@@ -20,7 +20,7 @@ _ALWAYS: Mapping[str, str] = MappingProxyType(
     {"accuracy": HIGHER, "top5": HIGHER, "mean_absolute_error": LOWER}
     | dict.fromkeys(("loss", "test_loss", "validation_loss"), LOWER)
 )
-"""What journals have without a direction that were written before they told any."""
+"""Directions of metrics in journals that were written before they told any."""
 _USUAL = ("accuracy", "test_loss", "loss")
 
 
@@ -46,7 +46,7 @@ class MetricOrder:
     last: bool = False
 
     def value(self, values: Sequence[float | None]) -> tuple[float, int] | None:
-        """What a network counts by, of its values after each epoch, and that epoch's index; None: it has no value.
+        """Return the value that a network counts by, of those after each epoch, and its index; None: it has none.
 
         Of equal values the earliest.
         """
@@ -56,11 +56,11 @@ class MetricOrder:
         return known[-1] if self.last else min(known, key=lambda pair: (self.key(pair[0]), pair[1]))
 
     def key(self, value: float) -> float:
-        """What sorts values, the best first."""
+        """Return what sorts values, the best first."""
         return -value if self.higher else value
 
     def ranked(self, networks: Iterable[_T], value: Callable[[_T], float | None]) -> list[_T]:
-        """The networks that have a value, the best first, equal ones as they come."""
+        """Return the networks that have a value, the best first, equal ones as they come."""
         known = [(network, found) for network in networks if (found := value(network)) is not None]
         return [network for network, _ in sorted(known, key=lambda pair: self.key(pair[1]))]
 
@@ -81,7 +81,7 @@ class Comparing(events.Observer):
 
     @classmethod
     def of(cls, told: Iterable[events.Event]) -> Comparing:
-        """What events say."""
+        """Return what events say."""
         found = cls()
         for event in told:
             found.take(event)
@@ -103,7 +103,7 @@ class Comparing(events.Observer):
         return {**_ALWAYS, **self.better.get(name, {})}
 
     def metric(self, measured: Iterable[str]) -> str:
-        """By which of these metrics networks are compared where nobody names one; "": there are none.
+        """Return by which of these metrics networks are compared where nobody names one; "": there are none.
 
         That of the search, else that by which the run compares them, else accuracy, the held-out loss, the loss.
         """
@@ -112,7 +112,7 @@ class Comparing(events.Observer):
         return next((name for name in (*said, *_USUAL) if name in names), "")
 
     def order(self, metric: str, better: str | None = None) -> MetricOrder:
-        """The order by a metric. Undeclared if nobody declares its direction.
+        """Return the order by a metric. Undeclared if nobody declares its direction.
 
         Args:
             metric: its name.

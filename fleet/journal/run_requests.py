@@ -1,8 +1,15 @@
-"""Wishes that a run, or some of its jobs, stop: `fleet stop` leaves them in the run directory, rank 0 heeds them.
+"""What people ask of a run that goes on: they leave files in its directory, and rank 0 acts on them.
 
-DIR/stop/run.json asks the process that it names, which holds the directory's lock, to end the run; rank 0 takes it
-away when it has seen it. A later start is another process, so that an old wish stops nobody. DIR/stop/jobs/JOB.json
-stands for as long as the job is to stay stopped, through later starts too.
+* `StopRequests`: `fleet stop`. DIR/stop/run.json asks the process that it names, which holds the directory's lock, to
+  end the run; rank 0 takes it away when it has seen it. A later start is another process, so an old request is void.
+  DIR/stop/jobs/JOB.json stands for as long as the job is to stay stopped, through later starts too.
+* `SearchRequests`: DIR/search/changes/000003/change.json asks for other bounds of the search.
+  DIR/search/asked/000003/asked.json has the values of a trial that a person trains, and told.json beside it its result.
+  Whoever makes the folder has the number. Nothing is taken away: the journal says what rank 0 has taken in, and when in
+  virtual time.
+* `AddedJobs`: `fleet add`. DIR/added/offered/JOB.json goes to DIR/added/taken/JOB.json, or away, with the reason in
+  DIR/added/refused/JOB.txt. Jobs that were taken are part of the run from then on: every later session trains them as
+  if the spec named them. DIR/added/verdicts/JOB.json says whether such a deadline is promised, once that is known.
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from preprocess.files.reading import NotAFile, TooLarge, read_json, read_text
 from preprocess.files.writing import make_folder, write_whole
 
 SECONDS_BETWEEN_LOOKS = 1.0
-_MOST_STOP_BYTES = 1 << 16  # of a wish
+_MOST_STOP_BYTES = 1 << 16  # of a request to stop
 
 
 class StopRequests:
@@ -41,19 +48,19 @@ class StopRequests:
         self._looked_for_run = self._looked_for_jobs = -float("inf")
         self._jobs: frozenset[str] = frozenset()
 
-    # what people wish
+    # what people ask
 
     def stop_run(self, holder: Holder) -> None:
         """Ask the run that this process leads to end."""
         self._write(self._run, {"holder": asdict(replace(holder, beat=0))})
 
     def forget_run(self) -> None:
-        """Take that wish back."""
+        """Take the request that the run ends back."""
         self._run.unlink(missing_ok=True)
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has seen the wish that the run ends."""
+        """Whether rank 0 has not seen the request that the run ends."""
         return self._run.exists()
 
     def stop_job(self, job: str) -> None:
@@ -64,25 +71,25 @@ class StopRequests:
         """Ask for a job to go on."""
         (self._folder / "jobs" / f"{job}.json").unlink(missing_ok=True)
 
-    # what rank 0 asks
+    # what rank 0 reads
 
     def who_stops(self) -> str:
-        """Who wants this process's run to end, told once; "": nobody."""
+        """Return who asks this process's run to end, once; "": nobody."""
         if self._clock() - self._looked_for_run < SECONDS_BETWEEN_LOOKS:
             return ""
         self._looked_for_run = self._clock()
         own = Holder.read(self._lock)
         try:
-            wish = read_json(self._run, _MOST_STOP_BYTES)
-            if own is None or not own.is_same(Holder(**wish["holder"])):
+            request = read_json(self._run, _MOST_STOP_BYTES)
+            if own is None or not own.is_same(Holder(**request["holder"])):
                 return ""
             self._run.unlink(missing_ok=True)
-            return str(wish["by"])
+            return str(request["by"])
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 
     def jobs(self) -> frozenset[str]:
-        """The jobs that are to stay stopped."""
+        """Return the jobs that are to stay stopped."""
         if self._clock() - self._looked_for_jobs >= SECONDS_BETWEEN_LOOKS:
             self._looked_for_jobs = self._clock()
             with suppress(OSError):  # what was known holds until the folder can be read
@@ -108,8 +115,8 @@ def _who() -> str:
 
 
 BOUNDS = ("trials", "width", "epochs", "hours")
-"""What of a search may be changed."""
-_MOST_BYTES = 4 << 20  # of a wish, and of a trial's values
+"""Bounds of a search that may be changed."""
+_MOST_BYTES = 4 << 20  # of other requests, a trial's values and a job
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,8 @@ class OwnTrial:
     Attributes:
         number: from 0.
         values: dotted path -> value.
-        told: whether it has come to something.
-        value: of the search's metric; None: it failed, or has come to nothing yet.
+        told: whether it has a result.
+        value: of the search's metric; None: it failed, or has no result yet.
     """
 
     number: int
@@ -130,7 +137,7 @@ class OwnTrial:
 
     @property
     def status(self) -> Literal["suggested", "done", "failed"]:
-        """How it stands."""
+        """Whether it has a result, and what that is."""
         return "suggested" if not self.told else "failed" if self.value is None else "done"
 
 
@@ -140,10 +147,10 @@ class SearchRequests:
     def __init__(self, directory: Path) -> None:
         self._asked, self._changes = (directory / "search" / each for each in ("asked", "changes"))
 
-    # what people wish
+    # what people ask
 
     def change(self, bounds: Mapping[str, int | float]) -> int:
-        """Ask for other bounds, some of BOUNDS; return the number of the wish."""
+        """Ask for other bounds, some of BOUNDS; return the number of the request."""
         number = _claimed(self._changes)
         _write_into(self._changes / _name(number) / "change.json", dict(bounds))
         return number
@@ -157,13 +164,13 @@ class SearchRequests:
         _write_into(self._asked / _name(number) / "asked.json", {"values": dict(values)})
 
     def tell(self, number: int, value: float | None) -> None:
-        """Say what a trial has come to; None: it failed."""
+        """Leave a trial's result; None: it failed."""
         _write_into(self._asked / _name(number) / "told.json", {"value": value})
 
-    # what there is
+    # what rank 0 reads
 
     def changes(self) -> dict[int, dict[str, int | float]]:
-        """All bounds that were asked for, by the number of the wish."""
+        """Return all bounds that were asked for, by the number of the request."""
         found = {}
         for folder in _folders(self._changes):
             told = _read(folder / "change.json")
@@ -172,7 +179,7 @@ class SearchRequests:
         return found
 
     def trials(self) -> list[OwnTrial]:
-        """All trials that people train, in the order of their numbers."""
+        """Return all trials that people train, in the order of their numbers."""
         return [trial for folder in _folders(self._asked) if (trial := _trial(folder)) is not None]
 
 
@@ -217,7 +224,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a file says; None where it is not there yet, or says nothing."""
+    """Return the object in a file; None: it is not there yet, or holds none."""
     try:
         found = read_json(path, _MOST_BYTES)
     except (OSError, ValueError):
@@ -241,9 +248,7 @@ class AddedJobs:
         self._write("offered", job)
 
     def offers(self) -> dict[str, JobMapping | None]:
-        """Jobs that nobody has looked at yet, by name; None where the file holds none. One whose file cannot be read
-        now is left for the next time.
-        """
+        """Return the jobs on offer by name; None: the file holds none. A file that cannot be read is left for later."""
         found = {}
         for path in self._paths("offered"):
             with suppress(OSError):
@@ -256,7 +261,7 @@ class AddedJobs:
         self._offered(job["name"]).unlink(missing_ok=True)
 
     def take_all(self, jobs: Iterable[JobMapping]) -> None:
-        """Make those of a start's jobs that are still on offer part of the run; see `at_start`."""
+        """Make a start's jobs that are still on offer part of the run; see `at_start`."""
         offers = self.offers()
         for job in jobs:
             if job["name"] in offers:
@@ -276,7 +281,7 @@ class AddedJobs:
         write_whole(path, json.dumps({"promised": promised, "why": why}))
 
     def decision(self, name: str) -> tuple[bool, str] | None:
-        """Whether a job's deadline is promised, and if not, why; None as long as nobody has said it."""
+        """Return whether a job's deadline is promised, and if not, why; None: that is not known yet."""
         try:
             told = read_json(self._decision(name), _MOST_BYTES)
             return bool(told["promised"]), str(told["why"])
@@ -284,17 +289,17 @@ class AddedJobs:
             return None
 
     def undecided(self) -> list[str]:
-        """Jobs with a deadline that were taken, and of which nobody has said whether it is promised."""
+        """Return the jobs with a deadline that were taken and have no verdict yet."""
         due = [job["name"] for job in self.taken() if job.get("deadline") is not None]
         return [name for name in due if self.decision(name) is None]
 
     def has(self, job: JobMapping) -> bool:
-        """Whether the very same job was added before: only its arrival may be another by now."""
+        """Return whether the very same job was added before; only its arrival may differ."""
         known = (_read_job(self._folder / kind / f"{job['name']}.json") for kind in ("offered", "taken"))
         return any(other is not None and {**other, "arrival": job["arrival"]} == dict(job) for other in known)
 
     def taken(self) -> list[JobMapping]:
-        """Jobs that are part of the run, in the order in which they came.
+        """Return jobs that are part of the run, in the order in which they came.
 
         Raises:
             OSError: one cannot be read, and the run is not whole without it.
@@ -303,7 +308,7 @@ class AddedJobs:
         return sorted(jobs, key=lambda job: (job.get("arrival", 0.0), job["name"]))
 
     def at_start(self, now: float, acceptable: Callable[[JobMapping], bool]) -> list[JobMapping]:
-        """Jobs that a run trains which starts at its second `now`: those that were taken, then `acceptable` offers."""
+        """Return the added jobs that a start at second `now` trains: those taken, then `acceptable` offers."""
         taken = self.taken()
         known = {job["name"] for job in taken}
         offered = [job for name, job in self.offers().items() if job is not None and name not in known]
@@ -311,11 +316,11 @@ class AddedJobs:
         return [*taken, *({**job, "arrival": now + float(job.get("arrival", 0.0))} for job in good)]
 
     def names(self) -> set[str]:
-        """Names that are taken or on offer."""
+        """Return names that are taken or on offer."""
         return {path.stem for kind in ("offered", "taken") for path in self._paths(kind)}
 
     def verdict(self, name: str) -> str | None:
-        """What became of an offer: "" if it was taken, the reason if it was refused, None if nobody has looked yet."""
+        """Return why an offer was refused; "": it was taken, None: nobody has looked yet."""
         if self._refused(name).exists():
             return read_text(self._refused(name), _MOST_BYTES, errors="replace").strip()
         return None if self._offered(name).exists() else ""

@@ -1,4 +1,7 @@
-"""Where a run stands: what its events add up to."""
+"""Where a run stands, for people: what its events add up to.
+
+The coordinator needs rates, policies and batches too, and has `fleet.coordination.live_state.LiveState`.
+"""
 
 from __future__ import annotations
 
@@ -113,15 +116,15 @@ class RunState(events.Observer):
         return bool(self.sessions) and self.session.ended is not None
 
     def count(self, *statuses: str) -> int:
-        """How many jobs have one of `statuses`."""
+        """Return how many jobs have one of `statuses`."""
         return sum(len(self._having[status]) for status in statuses)
 
     def having(self, status: str, most: int) -> list[JobState]:
-        """The jobs of a status, as they came, at most so many."""
+        """Return the jobs of a status, as they came, at most so many."""
         return nsmallest(most, self._having[status].values(), key=lambda job: job.place)
 
     def job(self, name: str) -> JobState:
-        """The job of this name, made known if it was not."""
+        """Return the job of this name, made known if it was not."""
         if name not in self.jobs:
             job = self.jobs[name] = JobState(name, len(self.jobs), events.Job(job=name))
             self._having[job.status][name] = job
@@ -238,7 +241,7 @@ class RunState(events.Observer):
             self._become(job, "stopped")
 
     def _become(self, job: JobState, status: str, why: str = "") -> None:
-        """A job is so from now on; it holds no device."""
+        """Give a job a status; it holds no device then."""
         for device in job.devices:
             if self.held.get(device) == job.name:
                 del self.held[device]
@@ -308,7 +311,7 @@ class SampleCounts:
         return sum(self.made.values()) / read if read and any(self.laid.values()) else None
 
     def to_json(self) -> dict[str, Any]:
-        """What run.json says of them: all together, and by data set."""
+        """Return what run.json says of them: all together, and by data set."""
         kinds = {"read": self.read, "laid": self.laid, "made": self.made}
         names = sorted({name for counts in kinds.values() for name in counts})
         of_data = {name: {kind: counts.get(name, 0) for kind, counts in kinds.items()} for name in names}

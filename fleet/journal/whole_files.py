@@ -1,4 +1,10 @@
-"""ensemble.json: what a job that is added to a run has to fit, written down at each start of the run."""
+"""The whole files of a run directory, and how they are written: strict JSON, without secrets.
+
+* ensemble.json, `EnsembleFile`: what a job that is added has to fit, written at each start.
+* extended.json, `Extension`: jobs that train longer than the spec of the run's first start says, since `fleet extend`
+  asked for it. Every later start takes the jobs' longer `stop` from here, so that its spec can stay as it is.
+* profile.json, `RateProfile`: measured rates; other runs reuse such files.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +75,7 @@ class Extension:
         return {**self.before, **less, "epochs": self.epochs}
 
     def of(self, stop: Mapping[str, Any]) -> dict[str, Any]:
-        """The `stop` that counts where a spec says this one: what neither the run had nor has is left to be refused."""
+        """Return the `stop` that holds where a spec has this one; a third one is left to be refused."""
         return self.stop if dict(stop) == dict(self.before) else dict(stop)
 
 
@@ -120,7 +126,7 @@ class RateProfile:
         return dict(self.rates.get(fingerprint, {}))
 
     def updated(self, later: RateProfile) -> RateProfile:
-        """This profile with the curves of `later` in place of, or beside, its own."""
+        """Return this profile with the curves of `later` in place of, or beside, its own."""
         if not later.rates:
             return self
         return RateProfile(
@@ -132,7 +138,7 @@ class RateProfile:
         )
 
     def with_rates(self, more: Mapping[str, Mapping[int, float]]) -> RateProfile:
-        """This profile with further rates by fingerprint, of jobs that nobody looks for by name."""
+        """Return this profile with further rates by fingerprint, of jobs that nobody looks for by name."""
         return replace(self, rates={**self.rates, **more})
 
     def named(self, job: str) -> dict[int, float]:
@@ -193,7 +199,7 @@ class RateProfile:
 
 
 def _rates(table: Mapping[str, Any]) -> dict[int, float]:
-    """Samples/s by count.
+    """Return samples/s by count.
 
     Raises:
         ValueError: a count or a rate that cannot be.
@@ -206,7 +212,11 @@ def _rates(table: Mapping[str, Any]) -> dict[int, float]:
 
 
 def strict_json(value: Any, **options: Any) -> str:
-    """The value as JSON; numbers that are not finite become null. options: those of `json.dumps`."""
+    """Return the value as JSON that every reader takes: numbers that are not finite become null.
+
+    Args:
+        options: of `json.dumps`.
+    """
     return json.dumps(_finite(value), allow_nan=False, **options)
 
 
@@ -219,7 +229,7 @@ def _finite(value: Any) -> Any:
 
 
 MASK = "***"
-_NAMES = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET")
+_SECRET_WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET")
 # As long as can be: a password may hold a slash, or an @ itself. A port is no password.
 _PASSWORD = re.compile(r"(?<=://)([^:/\s@]*):(?!\d+(?:[/?#]|$))\S*@")
 _PARAMETER = re.compile(r"([?&;])([^=&;\s]+)=([^&;#\s]*)")
@@ -227,7 +237,7 @@ _PARAMETER = re.compile(r"([?&;])([^=&;\s]+)=([^&;#\s]*)")
 
 def is_secret(name: str) -> bool:
     """Return whether the value of a variable of this name is nobody else's to see: WANDB_API_KEY, db-password."""
-    return any(part in name.upper() for part in _NAMES)
+    return any(part in name.upper() for part in _SECRET_WORDS)
 
 
 def masked_uri(text: str) -> str:

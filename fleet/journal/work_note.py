@@ -100,7 +100,7 @@ def mark_gone(folder: Path, ranks: Iterable[int]) -> None:
 
 
 def take_deaths(folder: Path, ranks: Iterable[int] | None = None) -> list[Death]:
-    """What is noted of processes that ended in the middle of their work; it is forgotten there.
+    """Return what is noted of processes that ended in the middle of their work; it is forgotten there.
 
     Args:
         ranks: these are known to be gone; None: all of an earlier session, where killed ones say nothing.

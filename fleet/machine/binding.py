@@ -63,18 +63,24 @@ def gather_facts(comm: MPI.Intracomm, place: Place) -> tuple[RankFacts, ...]:
 
 
 def own_facts(place: Place, environment: Mapping[str, str] = os.environ) -> RankFacts:
-    """What this rank finds out."""
+    """Return what this rank finds out."""
     seen = _gpus(environment) if place.is_trainer or has_gpus() else ()  # torch is much to load for nothing
     device = place.device_name or ""
     _, _, index = device.partition(":")
     ours = launched_by_us(environment)  # our own mpiexec knows nothing of an allocation
     return RankFacts(
-        place.rank, place.node, place.host, device,
+        place.rank,
+        place.node,
+        place.host,
+        device,
         seen[int(index)] if index and int(index) < len(seen) else "",
-        seen, _mask(environment), place.cores, tuple(map(_twin, place.cores)),
+        seen,
+        _mask(environment),
+        place.cores,
+        tuple(map(_twin, place.cores)),
         psutil.cpu_count() or len(place.cores),
         *((None, None) if ours else allocated_nodes(environment)),
-    )  # fmt: skip
+    )
 
 
 def from_mapping(entry: Mapping[str, Any]) -> RankFacts:
@@ -132,9 +138,16 @@ def check_binding(facts: Facts, threads: int, members: int = 1) -> list[BindingF
         members: trainers that may share a GPU, likewise.
     """
     checks: list[Callable[[Facts, int], Iterator[BindingFinding]]] = [
-        _mixed, partial(_shared_gpu, members=members), _blind, partial(_idle_gpu, members=members), _hidden_gpu,
-        _crowded, _twins, _threads, _idle_nodes,
-    ]  # fmt: skip
+        _mixed,
+        partial(_shared_gpu, members=members),
+        _blind,
+        partial(_idle_gpu, members=members),
+        _hidden_gpu,
+        _crowded,
+        _twins,
+        _threads,
+        _idle_nodes,
+    ]
     found = [finding for check in checks for finding in check(facts, threads)]
     return sorted(found, key=lambda finding: not finding.refuses)
 

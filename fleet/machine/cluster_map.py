@@ -195,9 +195,14 @@ def _preprocessors(count: int, nodes: list[int]) -> set[int]:
 
 
 def discover(
-    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None, members: int = 1,
-    kinds: Named | None = None, processor: str = "cpu",
-) -> ClusterMap:  # fmt: skip
+    comm: MPI.Intracomm,
+    preprocessors: int,
+    device: str,
+    pretend: tuple[int, ...] | None = None,
+    members: int = 1,
+    kinds: Named | None = None,
+    processor: str = "cpu",
+) -> ClusterMap:
     """Find out, together with all ranks of `comm`, who sits where.
 
     Args:
@@ -219,22 +224,21 @@ def discover(
     order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
-    told = gather_at_coordinator(comm, _told_of_device(device, local if comm.rank in device_of else None))
+    told = gather_at_coordinator(comm, _checked_device(device, local if comm.rank in device_of else None))
     _agreed(comm, lambda: _refuse_problems(told))
     devices = [each["facts"] for each in told]
     cores = _settled_cores(comm, hosts, devices, nodes)
 
+    def place(rank: int, kind: str | None) -> Place:
+        host, own = hosts[rank], devices[rank]
+        sizes = (host["memory"], host["shared"], own.get("bytes"))
+        who = (rank, nodes[rank], host["host"], role[rank], device_of.get(rank), own.get("name"), cores[rank])
+        return Place(*who, *sizes, own.get("model"), own.get("pci"), kind)
+
     def places() -> dict[str, Any]:
         found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
         kind = dict(zip(order, kinds_of(found, kinds or {})))
-        return _columns([
-            Place(
-                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"), cores[r],
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
-                devices[r].get("pci"), kind.get(r),
-            )
-            for r in range(comm.size)
-        ])  # fmt: skip
+        return _columns([place(rank, kind.get(rank)) for rank in range(comm.size)])
 
     found = _from_columns(_agreed(comm, places))
     return ClusterMap(found, members if any(place.device_bytes is not None for place in found) else 1)
@@ -291,7 +295,7 @@ def _from_columns(columns: Mapping[str, Any]) -> tuple[Place, ...]:
 
 
 def _agreed(comm: MPI.Intracomm, find: Callable[[], Any]) -> Any:
-    """What rank 0 finds, as plain values on every rank; its ClusterError is every rank's."""
+    """Return what rank 0 finds, as plain values on every rank; its ClusterError is every rank's."""
     said: dict[str, Any] = {}
     if comm.rank == COORDINATOR:
         try:
@@ -354,27 +358,13 @@ def pretended(
         there = -(-shape[nodes[rank]] // members)
         names[rank] = device if device == "cpu" else f"{device}:{before[nodes[rank]] % there}"
         before[nodes[rank]] += 1
-    memory = usable_memory()
+    memory, shared = usable_memory(), shared_memory_available()[0]
     kind = dict(zip(order, kinds_of([device] * len(order), kinds or {})))
-    return ClusterMap(
-        tuple(
-            Place(
-                r,
-                nodes[r],
-                host,
-                role[r],
-                device_of.get(r),
-                names.get(r),
-                (),
-                memory,
-                shared_memory_available()[0],
-                None,
-                kind=kind.get(r),
-            )
-            for r in range(world)
-        ),
-        1 if device == "cpu" else members,
-    )
+    places = [
+        Place(r, nodes[r], host, role[r], device_of.get(r), names.get(r), (), memory, shared, None, kind=kind.get(r))
+        for r in range(world)
+    ]
+    return ClusterMap(tuple(places), 1 if device == "cpu" else members)
 
 
 def _facts_of_host(comm: MPI.Intracomm, processor: str) -> dict[str, Any]:
@@ -393,17 +383,15 @@ def _found_kinds(devices: Sequence[Mapping[str, Any]], processors: Sequence[str]
     sizes: dict[str, set[int]] = defaultdict(set)
     for device in devices:
         sizes[device.get("model", "")].add(device.get("bytes", 0))
-    return [
-        _accelerator(device, len(sizes[device["model"]]) > 1) if "bytes" in device else processor
-        for device, processor in zip(devices, processors)
-    ]
+
+    def model(device: Mapping[str, Any]) -> str:
+        several = len(sizes[device["model"]]) > 1
+        return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if several else str(device["model"])
+
+    return [model(device) if "bytes" in device else processor for device, processor in zip(devices, processors)]
 
 
-def _accelerator(device: Mapping[str, Any], in_sizes: bool) -> str:
-    return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if in_sizes else str(device["model"])
-
-
-def _told_of_device(device: str, local: int | None) -> dict[str, Any]:
+def _checked_device(device: str, local: int | None) -> dict[str, Any]:
     """The facts of this rank's device, or why it has none; {} where it does not train, for which `local` is None."""
     try:
         return {"facts": {} if local is None else _facts_of_device(device, local), "problem": ""}
@@ -426,9 +414,12 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
 
     properties = torch.get_device_module(name).get_device_properties(name)
     return {
-        "name": name, "bytes": properties.total_memory, "model": model_of(name), "near": cores_near(properties),
+        "name": name,
+        "bytes": properties.total_memory,
+        "model": model_of(name),
+        "near": cores_near(properties),
         "pci": pci_address(properties) or None,
-    }  # fmt: skip
+    }
 
 
 def device_name(device: str, local: int) -> str:

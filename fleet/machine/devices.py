@@ -58,7 +58,7 @@ def local_trainers(device: str, members: int = 1) -> int:
 
 
 def trainers_on_gpus(device: str, members: int = 1) -> int | None:
-    """How many trainers this machine's GPUs take; None if it has none, or CPUs are to train."""
+    """Return how many trainers this machine's GPUs take; None if it has none, or CPUs are to train."""
     if device == "cpu" or not has_gpus():  # torch is much to load for nothing
         return None
     import torch
@@ -67,7 +67,7 @@ def trainers_on_gpus(device: str, members: int = 1) -> int | None:
 
 
 def has_gpus() -> bool:
-    """Whether the machine has GPUs, whatever torch says.
+    """Return whether the machine has GPUs, whatever torch says.
 
     Their driver has files for them; where it is not loaded, they are on the bus alone. Those that a driver has, and no
     file, are not for this container.
@@ -77,7 +77,7 @@ def has_gpus() -> bool:
 
 
 def _lacks_its_driver(place: Path) -> bool:
-    """Whether a PCI device is a GPU for computing that no driver for that has taken."""
+    """Return whether a PCI device is a GPU for computing that no driver for that has taken."""
     try:
         maker, kind = (place / "vendor").read_text().strip(), (place / "class").read_text()
     except OSError:

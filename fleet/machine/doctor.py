@@ -147,7 +147,7 @@ def _mpi() -> Iterator[Check]:
 
 
 def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
-    """What two ranks said of themselves."""
+    """Yield what two ranks said of themselves."""
     found, level, beside, library = said
     if found != "2":
         mend = f"{path} belongs to another MPI than mpi4py: take the mpiexec of {library}"
@@ -165,7 +165,7 @@ def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
 
 
 def _places(launcher: int) -> list[str] | None:
-    """Where the ranks of a launcher and itself listen for everybody; None: the system does not tell."""
+    """Return where the ranks of a launcher and itself listen for everybody; None: the system does not tell."""
     from fleet.machine.launch.local_launch import listening
 
     try:
@@ -191,10 +191,15 @@ def _devices() -> Iterator[Check]:
 
     if not torch.accelerator.is_available():
         built = torch.version.cuda or torch.version.hip
-        mend = "none is needed on a machine without GPUs" if not has_gpus() else (
-            f"load the driver's module, or look at {', '.join(MASKS)}" if built else
-            "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
-        )  # fmt: skip
+        mend = (
+            "none is needed on a machine without GPUs"
+            if not has_gpus()
+            else (
+                f"load the driver's module, or look at {', '.join(MASKS)}"
+                if built
+                else "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
+            )
+        )
         yield Check("devices", Verdict.MISSING if has_gpus() else Verdict.OK, f"no GPU; {os.cpu_count()} cores", mend)
         return
     kind = torch.accelerator.current_accelerator()
@@ -324,7 +329,7 @@ _UNKNOWN = "a place that this system does not tell"
 
 
 def listeners_here() -> dict[str, Any]:
-    """What `listeners_by_node` takes of each rank.
+    """Return what `listeners_by_node` takes of each rank.
 
     Its node, the addresses beyond the loopback interface where it and its launcher listen, and the node's interfaces.
     """

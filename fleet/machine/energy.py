@@ -80,7 +80,7 @@ class IntegratedPower:
 
 
 def millionths(file: Path) -> float:
-    """What a file of the kernel says in millionths of a unit: joules of microjoules."""
+    """Return what a file of the kernel says in millionths of a unit: joules of microjoules."""
     return int(read_text(file, MOST_BYTES)) / 1e6
 
 
@@ -200,7 +200,7 @@ class Meter:
         return tuple(sorted({counter.source for counter in self._counters}))
 
     def read(self) -> EnergyReading:
-        """What was used since the last call."""
+        """Return what was used since the last call."""
         found, left, gone = [], [], []
         for counter in self._counters:
             try:

@@ -61,7 +61,7 @@ def python_alone_on_standard_output() -> Iterator[None]:
 
 
 def _python_output() -> TextIO | None:
-    """What Python prints on, under another descriptor; None: that is not standard output, or it is closed."""
+    """Return what Python prints on, under another descriptor; None: that is not standard output, or it is closed."""
     try:
         if sys.stdout.fileno() != _OUTPUT:
             return None

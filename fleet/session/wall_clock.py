@@ -37,7 +37,7 @@ class WallClock:
 
         Args:
             arrival: second of the run at which it comes, or came by the clock of the start that went on then.
-            deadline: seconds after that, with those between two starts; or a time as `moment` gives it.
+            deadline: seconds after that, with those between two starts; or a time as `timestamp` gives it.
         """
         now = self.sessions[-1][1]
         if deadline is None:

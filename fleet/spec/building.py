@@ -76,17 +76,20 @@ def build(
             [Problem("", ABSENT, rule, mend="begin with `name: ...` at the left margin", line=1 if file else None)],
             file,
         )
-    applied = apply(document, overrides)
+    later, problems = apply(document, overrides)
     values = document.value
     origins = Origins(file, folder, document.places)
-    problems = applied.problems
     defaults = values.get("defaults")
-    expansion = _expanded(values, defaults, origins)
+    entries = values.get("jobs")
+    expansion = Expansion()
+    if isinstance(entries, list):
+        expansion = expand(entries, _usable(defaults), _seed_of(values), origins)
     problems += expansion.problems
     origins = dataclasses.replace(origins, jobs=tuple(expansion.origins))
-    origins = _apply_later(applied.later, expansion, origins, problems)
+    origins = _apply_later(later, expansion, origins, problems)
     problems += _defaults_problems(defaults, origins)
-    problems += _unfinished_problems(expansion, origins)
+    for base, own in expansion.unfinished:
+        problems += _partial_problems(base, own, origins)
     problems += _job_problems(expansion.jobs, origins)
     sections = {key: value for key, value in values.items() if key != "defaults"}
     if values.get("search") is None:
@@ -117,15 +120,8 @@ def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"the single value {shown(value, 40)}"
 
 
-def _expanded(values: Mapping[str, Any], defaults: Any, origins: Origins) -> Expansion:
-    entries = values.get("jobs")
-    if not isinstance(entries, list):
-        return Expansion()
-    return expand(entries, _usable(defaults), _seed_of(values), origins)
-
-
 def _nothing_problems(values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with a spec of jobs alone that has none."""
+    """Yield what is wrong with a spec of jobs alone that has none."""
     if "jobs" not in values:
         mend = "add `jobs:` with a list of jobs, or `search:`"
         yield origins.problem(("jobs",), ABSENT, "required key jobs is missing", mend=mend)
@@ -174,11 +170,6 @@ def _defaults_problems(defaults: Any, origins: Origins) -> Iterator[Problem]:
     )
 
 
-def _unfinished_problems(expansion: Expansion, origins: Origins) -> Iterator[Problem]:
-    for base, own in expansion.unfinished:
-        yield from _partial_problems(base, own, origins)
-
-
 def _partial_problems(base: KeyPath, values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
     """The problems of some keys of a job."""
     try:
@@ -188,7 +179,7 @@ def _partial_problems(base: KeyPath, values: Mapping[str, Any], origins: Origins
 
 
 def _job_problems(jobs: Sequence[Mapping[str, Any]], origins: Origins) -> Iterator[Problem]:
-    """What concerns several keys of a job, or several jobs."""
+    """Yield what concerns several keys of a job, or several jobs."""
     first: dict[Any, int] = {}
     names = {str(job.get("name")) for job in jobs}
     for position, job in enumerate(jobs):
@@ -244,7 +235,7 @@ def written_out(search: Any, defaults: Mapping[str, Any], seed: int) -> Any:
 
 
 def form_problems(search: Any, names: Sequence[str], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with a section that is written out, beside what its model knows.
+    """Yield what is wrong with a section that is written out, beside what its model knows.
 
     Args:
         names: of the jobs beside it.
@@ -277,7 +268,7 @@ def _valid(over: Any) -> Mapping[str, Distribution] | None:
 
 
 def _trial_problems(keys: Mapping[str, Any], inside: Origins, partial: bool = False) -> Iterator[Problem]:
-    """What is wrong with the keys of one trial; `inside` has it as its only job."""
+    """Yield what is wrong with the keys of one trial; `inside` has it as its only job."""
     try:
         Job.model_validate(keys)
     except ValidationError as error:

@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import OWN_SAMPLES, STEP_OPTIONS
+from fleet.spec.job import STEP_OPTIONS, SUBSET_KEYS
 from fleet.spec.metrics import BUILT_IN, metric_name
 from fleet.spec.problem import ABSENT, KeyPath, shown, written
 from preprocess.files.reading import read_bytes
@@ -31,7 +31,7 @@ _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they 
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
 _LATER_IN_JOBS = (
     *STEP_OPTIONS,
-    *OWN_SAMPLES,
+    *SUBSET_KEYS,
     "memory_format",
     "batch",
     "evaluation_batch_size",
@@ -42,7 +42,7 @@ _LATER_IN_JOBS = (
 
 
 def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
-    """What of a spec determines results: its jobs by name, and the data that they use.
+    """Return what of a spec determines results: its jobs by name, and the data that they use.
 
     Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
     weights are a function of its own keys and data. (``batch_range`` and ``batch`` are kept: a policy chooses in them.)
@@ -74,7 +74,7 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Whether a key of a job counts, one of the later ones only where it is asked for."""
+    """Return whether a key of a job counts, one of the later ones only where it is asked for."""
     return key not in _NO_RESULT and not (key in _LATER_IN_JOBS and value is None)
 
 
@@ -93,7 +93,7 @@ def _told(key: str, value: Any) -> Any:
 
 
 def _measured(entry: Any) -> Any:
-    """What an entry of metrics measures; None where it only declares a direction."""
+    """Return what an entry of metrics measures; None where it only declares a direction."""
     if isinstance(entry, str):
         return entry
     of = entry["of"] or (entry["name"] if entry["name"] in BUILT_IN else None)
@@ -125,7 +125,7 @@ class Difference:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What differs between two specs as mappings, by path; jobs are matched by name.
+    """Return what differs between two specs as mappings, by path; jobs are matched by name.
 
     Args:
         first: what ``to_mapping`` or ``results_mapping`` gave.
@@ -178,7 +178,7 @@ def code_of(
 
 
 def code_changes(before: Code, now: Code) -> dict[str, set[str]]:
-    """What differs between the code of two times, a sentence each -> the names that lead to it."""
+    """Return what differs between the code of two times, a sentence each -> the names that lead to it."""
     found: dict[str, set[str]] = {}
     for reference in before.keys() & now.keys():
         old, new = before[reference], now[reference]
@@ -244,7 +244,7 @@ class _Reader:
             spec = PathFinder.find_spec(f"{named}.{parts[number]}", list(places))
 
     def _top(self, name: str) -> ModuleSpec | None:
-        """Where a module is found as an import would find it; None: nowhere, or it is installed."""
+        """Return where a module is found as an import would find it; None: nowhere, or it is installed."""
         try:
             found = importlib.util.find_spec(name)
         except (ImportError, ValueError):

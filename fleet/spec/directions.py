@@ -17,17 +17,17 @@ from fleet.spec.search import SearchSpec
 MODES: Mapping[str, Direction] = {"min": "lower", "max": "higher"}
 
 
-def own_directions(job: Job) -> dict[str, Direction]:
+def declared_directions(job: Job) -> dict[str, Direction]:
     """Metric -> its direction, of all metrics of a job of which the job declares it."""
     return declared(None if job.task is None else job.task.name, job.metrics)
 
 
 def directions(spec: EnsembleSpec, job: Job) -> dict[str, Direction]:
-    """What is declared of a job's metrics, the search's `mode` included."""
-    return {**said_by_mode(spec.search), **own_directions(job)}
+    """Return what is declared of a job's metrics, the search's `mode` included."""
+    return {**said_by_mode(spec.search), **declared_directions(job)}
 
 
-def told_directions(spec: EnsembleSpec, job: Job) -> dict[str, Direction]:
+def recorded_directions(spec: EnsembleSpec, job: Job) -> dict[str, Direction]:
     """What a run writes down of a job: of the metrics that it names, and of those by which it and others are compared.
 
     Who reads that needs none of the job's code.
@@ -41,7 +41,7 @@ def told_directions(spec: EnsembleSpec, job: Job) -> dict[str, Direction]:
 
 
 def said_by_mode(search: SearchSpec | None) -> dict[str, Direction]:
-    """What the `mode` of a search declares of its metrics."""
+    """Return what the `mode` of a search declares of its metrics."""
     if search is None or search.mode is None:
         return {}
     modes = [search.mode] if isinstance(search.mode, str) else search.mode
@@ -75,7 +75,7 @@ def undeclared(spec: EnsembleSpec, base: KeyPath, job: Job, path: KeyPath, value
 
 
 def direction_problems(spec: EnsembleSpec, base: KeyPath, job: Job) -> Iterator[Problem]:
-    """Where a job needs a direction of a metric that nobody declares."""
+    """Yield where a job needs a direction of a metric that nobody declares."""
     known = directions(spec, job)
     for name, value in job.stop.target.items():
         if name not in known:
@@ -90,7 +90,7 @@ def direction_problems(spec: EnsembleSpec, base: KeyPath, job: Job) -> Iterator[
 
 def search_direction_problems(spec: EnsembleSpec, search: SearchSpec, job: Job) -> Iterator[Problem]:
     """Metrics of a search whose direction nobody declares, or of which `mode` says another than they do."""
-    own, said = own_directions(job), said_by_mode(search)
+    own, said = declared_directions(job), said_by_mode(search)
     for metric in search.metrics:
         if metric not in own and metric not in said:
             yield undeclared(spec, (), job, ("search", "metric"), metric, metric)

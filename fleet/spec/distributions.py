@@ -250,7 +250,7 @@ def log_integer(low: int, high: int, part: float) -> int:
 
 
 def place_of(choice: tuple[Any, ...], value: Any) -> int:
-    """Which of several values one is; true, 1 and 1.0 are three.
+    """Return which of several values one is; true, 1 and 1.0 are three.
 
     Raises:
         ValueError: it is none of them.
@@ -391,7 +391,7 @@ class Enumerated:
         self._decides = {path for what in over.values() for path in conditions_of(what)}
 
     def count(self, place: int = 0, values: Mapping[str, Any] | None = None) -> int | None:
-        """How many there are; None: any number."""
+        """Return how many there are; None: any number."""
         known = values or {}
         result = 1
         for number in range(place, len(self._paths)):
@@ -473,7 +473,7 @@ def _nth_of(distributions: Iterable[Distribution], number: int) -> list[Any]:
 
 
 def combinations(what: Distribution) -> int | None:
-    """How many values a distribution has, whatever its condition; None: any number."""
+    """Return how many values a distribution has, whatever its condition; None: any number."""
     if what.choice is not None:
         return len(what.choice)
     if what.levels is not None:
@@ -529,7 +529,7 @@ def corners(over: Mapping[str, Distribution]) -> list[dict[str, Any]]:
 
 
 def conditional(what: Distribution) -> bool:
-    """Whether there are values of others with which it is not set, or is another one."""
+    """Return whether there are values of others with which it is not set, or is another one."""
     return bool(what.when or what.cases)
 
 

@@ -322,7 +322,7 @@ class Origins:
         return origin.base + inside in self.places or ("defaults",) + inside in self.places
 
     def depth(self, base: KeyPath, inside: KeyPath) -> int:
-        """How many parts of ``inside`` were written under ``base``."""
+        """Return how many parts of ``inside`` were written under ``base``."""
         return next((count for count in range(len(inside), 0, -1) if base + inside[:count] in self.places), 0)
 
     def place(self, path: KeyPath) -> Origin:
@@ -347,32 +347,28 @@ class Override:
         return f"--set {self.text}"
 
 
-@dataclass
-class Applied:
-    """What became of the overrides: a changed document, those for jobs still to be made, and the problems."""
+def apply(document: Document, texts: Sequence[str]) -> tuple[list[Override], list[Problem]]:
+    """Apply ``--set`` texts in their order to a document whose value is a mapping; the document is changed in place.
 
-    document: Document
-    later: list[Override] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-
-def apply(document: Document, texts: Sequence[str]) -> Applied:
-    """Apply ``--set`` texts in their order to a document whose value is a mapping; the document is changed in place."""
-    applied = Applied(document)
+    Returns:
+        those for jobs that are still to be made, and the problems.
+    """
+    later: list[Override] = []
+    problems: list[Problem] = []
     for text in texts:
         try:
             override = read_override(text)
             path = _place_value(document.value, override)
         except _NoSuchPath as error:
-            applied.problems.append(
+            problems.append(
                 Problem(error.path, ABSENT, error.rule, error.suggestion, error.mend, origin=f"--set {text}")
             )
             continue
         if path is None:
-            applied.later.append(override)
+            later.append(override)
         else:
             _note(document.places, path, override)
-    return applied
+    return later, problems
 
 
 class _NoSuchPath(ValueError):

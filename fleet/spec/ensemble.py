@@ -55,7 +55,7 @@ class FoundJobs:
     __hash__ = None  # type: ignore[assignment]
 
     def place(self, name: str) -> int | None:
-        """Where the job of this name stands; None: there is none."""
+        """Return where the job of this name stands; None: there is none."""
         place = self._seen(name)
         if place is None:
             place = next((number for number, job in enumerate(self.jobs) if job.name == name), None)
@@ -64,7 +64,7 @@ class FoundJobs:
         return place
 
     def joined(self, jobs: Sequence[Job]) -> FoundJobs:
-        """What is found among `jobs`, which are these and one after them."""
+        """Return what is found among `jobs`, which are these and one after them."""
         new, place = jobs[-1], len(jobs) - 1
         if self._seen(new.name) is None:
             self.places[new.name] = place
@@ -73,11 +73,11 @@ class FoundJobs:
         return FoundJobs(jobs, self.places, readers, self.folded if new.folds is None else self.folded | {key})
 
     def among_changed(self, jobs: Sequence[Job]) -> FoundJobs:
-        """What is found among `jobs`, which have the names and the data of these in their order."""
+        """Return what is found among `jobs`, which have the names and the data of these in their order."""
         return replace(self, jobs=jobs)
 
     def _seen(self, name: str) -> int | None:
-        """Where the job of this name was found last, if it stands there among these, too."""
+        """Return where the job of this name was found last, if it stands there among these, too."""
         place = self.places.get(name, len(self.jobs))
         return place if place < len(self.jobs) and self.jobs[place].name == name else None
 

@@ -131,7 +131,9 @@ def _expand_many(
         for dotted, value in values.items():
             set_value(job, dotted.split("."), copy.deepcopy(value))
         job["name"] = filled(made.name, index, values)
-        over = {_parts(dotted): base + ("over", *source) for dotted, source in sources.items()}
+        over: dict[KeyPath, KeyPath] = {
+            tuple(dotted.split(".")): base + ("over", *source) for dotted, source in sources.items()
+        }
         _add(result, job, JobOrigin(base, over), origins)
 
 
@@ -142,10 +144,6 @@ def _add(result: Expansion, job: dict[str, Any], origin: JobOrigin, origins: Ori
         result.problems.append(_too_many_folds(origin.base, job["folds"], origins))
     result.jobs += jobs
     result.origins += [origin] * len(jobs)
-
-
-def _parts(dotted: str) -> KeyPath:
-    return tuple(dotted.split("."))
 
 
 def _own_keys(body: Mapping[str, Any], header: type[Section]) -> dict[str, Any]:
@@ -168,7 +166,7 @@ def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
 
 
 def over_problems(paths: Iterable[str], base: KeyPath, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
-    """What is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
+    """Yield what is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
     paths = list(paths)
     for path in paths:
         at, parts = base + ("over", path), path.split(".")
@@ -202,23 +200,18 @@ def _empty_problems(made: Grid | Sample, base: KeyPath, origins: Origins) -> Ite
 def _size_problems(
     made: Grid | Sample, base: KeyPath, fixed: Mapping[str, Any], origins: Origins, result: Expansion
 ) -> Iterator[Problem]:
-    """Whether the spec has too much with this entry; asked before anything of it is made."""
+    """Yield whether the spec has too much with this entry; asked before anything of it is made."""
     own = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
     jobs, at = len(result.jobs) + own, base + ("over",)
     if jobs > MOST_JOBS:
         yield origins.problem(at, ABSENT, f"with it the spec has {jobs:,} jobs, more than {MOST_JOBS:,}", mend=_SPLIT)
-    elif len(result.jobs) + own * _folds_of_each(made, fixed) > MOST_JOBS:
+    elif len(result.jobs) + own * (1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)) > MOST_JOBS:
         yield _too_many_folds(base, fixed["folds"], origins)
     elif isinstance(made, Sample):
         result.drawn += own * sum(what.most for what in made.over.values())
         if result.drawn > MOST_DRAWN:
             rule = f"with it samples draw up to {result.drawn:,} values, more than {MOST_DRAWN:,}"
             yield origins.problem(at, ABSENT, rule, mend="draw shorter lists, or fewer jobs")
-
-
-def _folds_of_each(made: Grid | Sample, fixed: Mapping[str, Any]) -> int:
-    """Of each job of the entry; 1 where they vary, or may."""
-    return 1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)
 
 
 def _too_many_folds(base: KeyPath, folds: Any, origins: Origins) -> Problem:
@@ -297,7 +290,7 @@ _NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
 def template_problems(
     template: str, paths: Sequence[str], at: KeyPath, origins: Origins, number: str = "index"
 ) -> Iterator[Problem]:
-    """What is wrong with a template.
+    """Yield what is wrong with a template.
 
     Args:
         paths: the varied paths.
@@ -320,7 +313,7 @@ def template_problems(
 
 
 def has_placeholder(template: str, name: str) -> bool:
-    """Whether a template has this placeholder, formatted or not."""
+    """Return whether a template has this placeholder, formatted or not."""
     return name in (found for found, _ in _PLACEHOLDER.findall(template))
 
 
@@ -362,7 +355,7 @@ def _as_name(value: Any) -> str:
 
 
 def may_be_filled(template: str, name: str) -> bool:
-    """Whether a template may give a name, whatever the values."""
+    """Return whether a template may give a name, whatever the values."""
     pieces = re.split(r"\{[^{}]*\}", template)
     return re.fullmatch(".*".join(re.escape(piece) for piece in pieces), name, re.DOTALL) is not None
 
@@ -385,7 +378,7 @@ def folded(job: Mapping[str, Any], room: int) -> Iterator[dict[str, Any]]:
 
 
 def folds_of(job: Mapping[str, Any]) -> int:
-    """How many jobs the mapping stands for, as far as its folds are such as can be."""
+    """Return how many jobs the mapping stands for, as far as its folds are such as can be."""
     count = job.get("folds")
     if isinstance(count, int) and 2 <= count <= MOST_FOLDS and job.get("fold") is None:
         return count
@@ -417,6 +410,6 @@ def trial_name(template: str, trial: int, values: Mapping[str, Any]) -> str:
 
 
 def trial_origin(paths: Iterable[str]) -> JobOrigin:
-    """Where a trial's keys are written, where those at `paths` vary."""
+    """Return where a trial's keys are written, where those at `paths` vary."""
     over: dict[KeyPath, KeyPath] = {tuple(path.split(".")): ("search", "over", path) for path in paths}
     return JobOrigin(("search", "job"), {("name",): ("search", "name"), **over})

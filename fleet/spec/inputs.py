@@ -108,7 +108,7 @@ def _name(tensor: Tensor) -> str:
 
 
 def is_image_batch(inputs: Tensor) -> bool:
-    """Whether a batch holds images of bytes."""
+    """Return whether a batch holds images of bytes."""
     return inputs.dtype == torch.uint8 and inputs.dim() in (3, 4)
 
 

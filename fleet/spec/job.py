@@ -193,7 +193,7 @@ SizeOrLargest = Annotated[
 
 
 STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
-OWN_SAMPLES = ("subset", "folds", "fold", "bag")
+SUBSET_KEYS = ("subset", "folds", "fold", "bag")
 
 
 class Job(Section):
@@ -543,6 +543,6 @@ def data_key(job: Job) -> str:
     return f"{job.task.name}#{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
 
-def is_own(key: str) -> bool:
-    """Whether a data set is a task's own, of which the spec's `data` says nothing."""
+def is_task_data(key: str) -> bool:
+    """Return whether a data set is a task's own, of which the spec's `data` says nothing."""
     return "#" in key

@@ -83,7 +83,7 @@ def group_faults(asked: Optimizer, names: Sequence[str]) -> Iterator[Fault]:
 
 
 def building_faults(asked: Optimizer, makers: Makers, named: Sequence[tuple[str, nn.Parameter]]) -> Iterator[Fault]:
-    """What building it raises, and options that no optimizer has."""
+    """Yield what building it raises, and options that no optimizer has."""
     try:
         made = built_optimizer(asked, makers, named)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
@@ -107,7 +107,7 @@ def building_faults(asked: Optimizer, makers: Makers, named: Sequence[tuple[str,
 
 
 def _defaults(maker: Any, named: Sequence[tuple[str, nn.Parameter]]) -> Mapping[str, Any]:
-    """What an optimizer's groups may say, as far as it can be made without arguments."""
+    """Return what an optimizer's groups may say, as far as it can be made without arguments."""
     for parameter in ([one] for _, one in named):
         try:
             return dict(maker(parameter).defaults)
@@ -258,14 +258,14 @@ class Inspection:
             self.called("loss", named, lambda: found(**loss_arguments(found, named.arguments)), found, object)
 
     def built(self, key: str, named: Named | None, look_up: Callable[[str], Any], kind: type, *first: Any) -> Any:
-        """What a name of the job builds with ``first`` and its arguments; None if nothing, or another kind."""
+        """Return what a name of the job builds with ``first`` and its arguments; None if nothing, or another kind."""
         found = self.found((key, "name"), named.name, look_up) if named is not None else None
         if named is None or found is None or not self.fits(key, named, found, positional=len(first)):
             return None
         return self.called(key, named, lambda: found(*first, **named.arguments), found, kind)
 
     def found(self, path: KeyPath, name: str, look_up: Callable[[str], Any]) -> Any:
-        """What the name stands for, or None."""
+        """Return what the name stands for, or None."""
         try:
             return look_up(name)
         except ReferenceProblem as error:
@@ -273,7 +273,7 @@ class Inspection:
             return None
 
     def fits(self, key: str, named: Named, found: Any, positional: int) -> bool:
-        """Whether the arguments suit the signature."""
+        """Return whether the arguments suit the signature."""
         if not callable(found):
             rule = f"{named.name} is of type {type(found).__name__} and cannot be called"
             self.note((key, "name"), named.name, rule, mend="name a class or function")
@@ -285,7 +285,7 @@ class Inspection:
         return not wrong
 
     def called(self, key: str, named: Named, call: Callable[[], Any], found: Any, kind: type) -> Any:
-        """What the call gives, or None."""
+        """Return what the call gives, or None."""
         try:
             result = without_memory(call) if kind is nn.Module or key == "task" else call()
         except (Exception, SystemExit) as error:  # the user's code may raise anything

@@ -125,12 +125,12 @@ MetricEntry = Annotated[
 
 
 def metric_name(entry: str | NamedMetric) -> str:
-    """What a metric is called in results: ``Name`` of ``module:Name``."""
+    """Return what a metric is called in results: ``Name`` of ``module:Name``."""
     return entry.rpartition(":")[2] if isinstance(entry, str) else entry.name
 
 
 def declare_alone(entries: Any) -> bool:
-    """Whether entries of metrics say directions, and nothing of how anything is measured."""
+    """Return whether entries of metrics say directions, and nothing of how anything is measured."""
     if not isinstance(entries, (list, tuple)):
         return False
     told = [entry if isinstance(entry, Mapping) else getattr(entry, "__dict__", {}) for entry in entries]
@@ -156,7 +156,7 @@ def section_of(entry: str | NamedMetric) -> NamedMetric:
 
 
 def direction_of(entry: str | NamedMetric) -> Direction | None:
-    """Whether more or less of a metric is better, as the spec, the table or its class says; None: nobody does.
+    """Return whether more or less of a metric is better, as the spec, the table or its class says; None: nobody does.
 
     A class that cannot be imported says nothing; ``named_metric`` tells of it.
     """
@@ -340,7 +340,7 @@ def declared_of(job: Mapping[str, Any]) -> dict[str, Direction]:
 
 
 def _of_task(name: str) -> dict[str, Direction]:
-    """What a task class declares of its metrics, and the accuracy of one that says nothing of metrics."""
+    """Return what a task class declares of its metrics, and the accuracy of one that says nothing of metrics."""
     from trainers.task.metrics import direction_of as of_object
 
     found: dict[str, Direction] = {}

@@ -110,7 +110,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 
 def makers_of(asked: Optimizer) -> dict[str, Callable[..., Any]]:
-    """What makes each optimizer that is named. ReferenceProblem if a name leads nowhere."""
+    """Return what makes each optimizer that is named. ReferenceProblem if a name leads nowhere."""
     return {name: named_optimizer(name) for name in asked.names}
 
 
@@ -226,7 +226,7 @@ class JobLoss:
         return len(targets) if by_sample else targets.numel()
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it is a person's, so that nobody knows what it divides by."""
         return not self._kind
 
@@ -236,7 +236,7 @@ class JobLoss:
         Targets of classes are tried with each class, as one batch may have one alone. A loss that gives another value
         each time, or takes no such batch, is left as it is. UnfitTask if it is none; why: what makes that matter.
         """
-        if self.is_own and isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(targets):
+        if self.is_custom and isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(targets):
             with torch.no_grad():
                 for pair in _tried(outputs.detach(), targets):
                     self._try(*pair, why)

@@ -51,7 +51,7 @@ class ParameterGroup(Section):
         return self.__pydantic_extra__ or {}
 
     def takes(self, parameter: str) -> bool:
-        """Whether it has a pattern for a parameter's name."""
+        """Return whether it has a pattern for a parameter's name."""
         return any(fnmatchcase(parameter, pattern) for pattern in self.match)
 
     @model_serializer(mode="wrap")

@@ -134,7 +134,7 @@ class Misfit:
 def misfits(
     function: Callable[..., Any], name: str, arguments: Mapping[str, Any], positional: int = 0
 ) -> Iterator[Misfit]:
-    """What in ``arguments`` the signature does not accept.
+    """Yield what in ``arguments`` the signature does not accept.
 
     Args:
         function: what will be called.
@@ -174,7 +174,7 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def refused(function: Callable[..., Any], name: str, error: BaseException) -> Misfit:
-    """What a call raised, with the signature."""
+    """Return what a call raised, with the signature."""
     mend = f"change its arguments; its signature is {signature_of(function, name)}"
     return Misfit(None, f"{name} raised {type(error).__name__}: {first_line(error)}", mend=mend)
 

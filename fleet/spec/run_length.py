@@ -49,7 +49,7 @@ class Length:
         return whole if job.warm_up is None else cls(unit, job.stop.epochs, steps, whole.warmed_up(job.warm_up))
 
     def warmed_up(self, asked: WarmUp) -> int:
-        """How many units a warm-up takes, one at least."""
+        """Return how many units a warm-up takes, one at least."""
         if asked.steps is not None:
             return asked.steps
         if asked.fraction is not None:
@@ -95,7 +95,7 @@ def with_run(arguments: Any, length: int) -> Any:
 
 
 def follows_run(job: Job) -> str:
-    """What of a job's learning rate is as long as the run makes it, in words; "" if nothing is."""
+    """Return what of a job's learning rate is as long as the run makes it, in words; "" if nothing is."""
     asked = {} if job.schedule is None else dict(job.schedule.arguments)
     if with_run(asked, 0) != with_run(asked, 1):
         return f"its schedule is as long as the run (`{RUN}`)"
@@ -154,7 +154,7 @@ _TOTALS = {_COSINE: "T_max", _FALLING: "total_iters", _CYCLE: "total_steps"}
 
 
 def _mend(schedule: Schedule, length: Length, said: int) -> str:
-    """What to write where a schedule says so many units."""
+    """Return what to write where a schedule says so many units."""
     may_mean_epochs = length.unit == "step" and (length.steps or 0) > 1 and said <= 2 * length.epochs
     by_epoch = "each: epoch, if it is meant to count epochs" if may_mean_epochs else ""
     run = f"{_TOTALS[schedule.name]}: run" if schedule.name in _TOTALS else ""

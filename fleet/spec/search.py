@@ -62,27 +62,6 @@ Metrics = Annotated[Text | tuple[Text, ...], BeforeValidator(_metric)]
 Modes = Annotated[Direction | tuple[Direction, ...] | None, BeforeValidator(_mode)]
 
 
-def several(metric: Metrics) -> tuple[str, ...]:
-    """The metrics, the first of which decides."""
-    return (metric,) if isinstance(metric, str) else tuple(metric)
-
-
-def check_several(metric: Metrics, mode: Modes, sampler: str) -> None:
-    """Check that a search can go by its metrics.
-
-    Raises:
-        PydanticCustomError: it cannot.
-    """
-    count = len(several(metric))
-    told = 1 if isinstance(mode, str) else count if mode is None else len(mode)
-    if told != count:
-        rule = f"mode says a direction for {told} of {count} metrics"
-        raise refusal(rule, "give each its own, as [max, min], or take mode away")
-    if count > 1 and sampler in WEIGHS_ONE:
-        rule = f"{sampler} learns from one metric, and the search has {count}"
-        raise refusal(rule, "take nsga2, or name one metric", "nsga2")
-
-
 USUAL_SHARE = 0.03
 Share = StrictBool | Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -98,7 +77,7 @@ _FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiab
 
 
 def can_change(path: str) -> bool:
-    """Whether the key at this path can change while its job trains."""
+    """Return whether the key at this path can change while its job trains."""
     name = path.removeprefix(OPTIMIZER)
     return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
 
@@ -362,7 +341,7 @@ class SearchSpec(Section):
 
     @model_validator(mode="after")
     def _bounded(self) -> SearchSpec:
-        check_several(self.metric, self.mode, self.sampler.name)
+        self._check_metrics()
         if self.sampler.name == "grid":
             self._check_grid()
         elif self.trials is None and self.budget is None:
@@ -374,6 +353,16 @@ class SearchSpec(Section):
             rule = "synchronous halving compares all trials, and nobody says how many there are"
             raise refusal(rule, "add `trials: 60`, or take synchronous away")
         return self
+
+    def _check_metrics(self) -> None:
+        count, sampler = len(self.metrics), self.sampler.name
+        told = 1 if isinstance(self.mode, str) else count if self.mode is None else len(self.mode)
+        if told != count:
+            rule = f"mode says a direction for {told} of {count} metrics"
+            raise refusal(rule, "give each its own, as [max, min], or take mode away")
+        if count > 1 and sampler in WEIGHS_ONE:
+            rule = f"{sampler} learns from one metric, and the search has {count}"
+            raise refusal(rule, "take nsga2, or name one metric", "nsga2")
 
     def check_population(self) -> None:
         """A population has a size, and its members differ in what can change while they train.
@@ -444,7 +433,7 @@ class SearchSpec(Section):
     @property
     def metrics(self) -> tuple[str, ...]:
         """By which trials are compared; the first decides which train on, and which wins."""
-        return several(self.metric)
+        return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric)
 
     @property
     def maximises(self) -> tuple[bool, ...]:

@@ -28,7 +28,7 @@ from fleet.spec.values import (
 
 
 def part_name(path: Path, number: int, parts: int) -> Path:
-    """Where a part of the profile `path` is written: `rates.2-of-4.json` is one of `rates.json`."""
+    """Return where a part of the profile `path` is written: `rates.2-of-4.json` is one of `rates.json`."""
     return path.with_name(f"{path.stem}.{number}-of-{parts}{path.suffix}")
 
 

@@ -123,7 +123,7 @@ def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 
 def _is_known(spec: EnsembleSpec) -> bool:
-    """Whether there is such a policy; otherwise that is the problem to tell."""
+    """Return whether there is such a policy; otherwise that is the problem to tell."""
     from fleet.scheduling.policies import policy_class
 
     try:
@@ -232,7 +232,7 @@ def _transform_problems(base: KeyPath, step: Transform, origins: Origins) -> Ite
 
 
 def _collate_problems(base: KeyPath, data: Data, origins: Origins) -> Iterator[Problem]:
-    """What does not go with samples of any shape, and what is wrong with the function that joins them."""
+    """Yield what does not go with samples of any shape, and what is wrong with the function that joins them."""
     named = data.collate
     if named is None:
         if data.sample_bytes is not None:
@@ -274,7 +274,7 @@ def _call_problems(
     origins: Origins,
     by_position: int = 0,
 ) -> Iterator[Problem]:
-    """What is wrong with a name at a key below `base`, and with the arguments beside it.
+    """Yield what is wrong with a name at a key below `base`, and with the arguments beside it.
 
     Args:
         mend: what to do where the name leads to nothing that can be called.
@@ -294,7 +294,7 @@ def _call_problems(
 
 
 def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    """What the jobs name, each kind of job looked at once."""
+    """Yield what the jobs name, each kind of job looked at once."""
     from fleet.spec.job_checks import Inspection
 
     seen: set[str] = set()
@@ -333,7 +333,7 @@ def _search_mend(spec: EnsembleSpec, job: Job, path: KeyPath) -> str:
 
 
 def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths) -> Iterator[Problem]:
-    """What a job says of data, and of its own metrics."""
+    """Yield what a job says of data, and of its own metrics."""
     base: KeyPath = ("jobs", position)
     if job.data is not None and job.data not in spec.data:
         known = sorted(spec.data)
@@ -410,7 +410,7 @@ def _metric_problems(spec: EnsembleSpec, base: KeyPath, job: Job) -> Iterator[Pr
 
 
 def _search_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    """What is wrong with a search beside its trials."""
+    """Yield what is wrong with a search beside its trials."""
     search = spec.search
     if search is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fleet.spec.job import OWN_SAMPLES, Job
+from fleet.spec.job import SUBSET_KEYS, Job
 from fleet.spec.problem import KeyPath, Problem
 from preprocess.samples.part import Bag, Fold, Part
 
@@ -19,7 +19,7 @@ def part_of(job: Job) -> Part | None:
     The seed of its order draws the folds, so that they share a stream and differ in nothing else; the seed of its
     weights draws the bag, so that networks that share a stream have bags of their own.
     """
-    if all(getattr(job, key) is None for key in OWN_SAMPLES):
+    if all(getattr(job, key) is None for key in SUBSET_KEYS):
         return None
     fold = None if job.folds is None else Fold(job.fold or 0, job.folds, job.order_seed)
     return Part(job.subset, fold, None if job.bag is None else Bag(job.bag, job.weights_seed))
@@ -38,7 +38,7 @@ def part_in_words(job: Job) -> str | None:
 
 
 def part_problems(spec: EnsembleSpec, position: int, length: int | None) -> Iterator[Problem]:
-    """What is wrong with the part of a job.
+    """Yield what is wrong with the part of a job.
 
     Args:
         position: the job stands there in the spec.
@@ -51,7 +51,7 @@ def part_problems(spec: EnsembleSpec, position: int, length: int | None) -> Iter
         mend = f"take held_out away from data.{job.data}, or name a data set without it"
         yield spec.origins.problem(base + ("folds",), job.folds, rule, mend=mend)
     if section is not None and section.order.weights is not None and part_of(job) is not None:
-        key = next(key for key in OWN_SAMPLES if getattr(job, key) is not None)
+        key = next(key for key in SUBSET_KEYS if getattr(job, key) is not None)
         rule = f"data {job.data!r} draws its samples by weights, some of them several times, and never a part of them"
         yield spec.origins.problem(base + (key,), getattr(job, key), rule, mend=f"take {key} or order.weights away")
     if length is not None:

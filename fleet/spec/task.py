@@ -229,10 +229,10 @@ class SpecTask:
     @property
     def loss_to_try(self) -> JobLoss | None:
         """A person's loss whose batches come in parts: it is to be a mean over samples, or to say its weight."""
-        return self._loss if self._user is None and self._loss.is_own and self.comes_in_parts else None
+        return self._loss if self._user is None and self._loss.is_custom and self.comes_in_parts else None
 
     def loss_weight(self, batch: Batch) -> Weight | None:
-        """What the loss of a batch as it arrives divides by, as far as the batch tells it."""
+        """Return what the loss of a batch as it arrives divides by, as far as the batch tells it."""
         if hasattr(self._user, "loss") or hasattr(self._user, "step"):
             known = getattr(self._user, "loss_weight", None)
             return known((self.prepare(batch[0]), self._targets(batch[1]))) if known else None
@@ -297,7 +297,7 @@ def metrics_of(job: Job, data: Data | None, loss: Any) -> dict[str, Metric]:
 
 
 def form_of(job: Job, data: Data | None, loss: Any) -> Form:
-    """How the outputs and targets of a job with a model are read, as far as its loss and its data tell.
+    """Return how the outputs and targets of a job with a model are read, as far as its loss and its data tell.
 
     Args:
         loss: the job's, as it is called.

@@ -58,7 +58,7 @@ def corner_jobs(spec: EnsembleSpec) -> list[Job]:
 
 
 def has_folds(spec: EnsembleSpec, key: str) -> bool:
-    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
+    """Return whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
     search = spec.search
     varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
     trials = _likely_trials(search) if varied else ()

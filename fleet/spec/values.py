@@ -74,7 +74,7 @@ def _ascending(value: tuple[float, float]) -> tuple[float, float]:
 
 
 def numbers_of(value: Any) -> Any:
-    """What `0-3,6` or a number alone stands for: [0, 1, 2, 3, 6]; what is written otherwise stays as it is."""
+    """Return what `0-3,6` or a number alone stands for: [0, 1, 2, 3, 6]; what is written otherwise stays as it is."""
     if not isinstance(value, str):
         return [value] if type(value) is int else value
     numbers: list[int] = []
@@ -148,7 +148,7 @@ class Section(BaseModel):
 
 
 def written_alone(key: str) -> Callable[[Any], Any]:
-    """What lets a text stand for a section of which it is the value of `key`."""
+    """Return what lets a text stand for a section of which it is the value of `key`."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
@@ -203,7 +203,7 @@ class Named(Section):
 EXAMPLE = "2026-12-01T08:00"
 
 
-def moment(text: str) -> str:
+def timestamp(text: str) -> str:
     """A time with its offset from UTC, which is the local one of this process where the text says none.
 
     Raises:
@@ -220,12 +220,12 @@ def moment(text: str) -> str:
 
 
 def unix_seconds(text: str) -> float:
-    """Seconds since 1970 of a text that `moment` gave."""
+    """Seconds since 1970 of a text that `timestamp` gave."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def due(text: str) -> float | str:
-    """What an option says of a deadline: seconds above 0, or a time as `moment` gives it.
+    """Return what an option says of a deadline: seconds above 0, or a time as `timestamp` gives it.
 
     Raises:
         ValueError: neither.
@@ -233,7 +233,7 @@ def due(text: str) -> float | str:
     try:
         seconds = float(text)
     except ValueError:
-        return moment(text)
+        return timestamp(text)
     if not 0 < seconds < math.inf:
         raise ValueError(f"{text} is no deadline; give seconds above 0, or a time such as {EXAMPLE}")
     return seconds
@@ -242,7 +242,7 @@ def due(text: str) -> float | str:
 def _checked(value: Any) -> float | str:
     if isinstance(value, str):
         try:
-            return moment(value)
+            return timestamp(value)
         except ValueError:
             mend = f"write seconds as a number without quotes, or a time as {EXAMPLE}"
             raise refusal("must be a number of seconds, or a time", mend, EXAMPLE) from None

@@ -29,7 +29,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_streams import tell
-from fleet.spec.job import is_own
+from fleet.spec.job import is_task_data
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess.files.memory import memory_to_keep_samples
@@ -303,7 +303,7 @@ def sentence_of(error: SampleError) -> str:
     """Return which sample cannot be made, why, and the mend."""
     if error.more:
         return str(error)
-    skip = "" if is_own(error.data) else f", or set data.{error.data}.on_corrupt to skip"
+    skip = "" if is_task_data(error.data) else f", or set data.{error.data}.on_corrupt to skip"
     return f"{error}; mend it or what reads it{skip}"
 
 

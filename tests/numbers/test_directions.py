@@ -13,7 +13,7 @@ from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.report.analysis import best_network
 from fleet.report.run_history import build_history
 from fleet.spec import EnsembleSpec, SpecError, check, spec_hash
-from fleet.spec.directions import compared_by, directions, told_directions
+from fleet.spec.directions import compared_by, directions, recorded_directions
 from tests.journals import as_events
 
 MODULE = """
@@ -196,7 +196,7 @@ def test_a_direction_changes_nothing_that_a_run_goes_on_with() -> None:
 
 def test_what_a_run_writes_down() -> None:
     made = spec(["accuracy", {**WER, "better": "lower"}], {"target": {"wer": 0.1}})
-    assert told_directions(made, made.jobs[0]) == {"accuracy": "higher", "wer": "lower"}
+    assert recorded_directions(made, made.jobs[0]) == {"accuracy": "higher", "wer": "lower"}
     assert compared_by(made) == ("wer", "lower") and compared_by(spec(["accuracy"])) is None
     assert compared_by(spec(["accuracy"], checkpoints={"best": "accuracy"})) == ("accuracy", "higher")
 

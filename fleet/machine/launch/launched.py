@@ -44,12 +44,12 @@ TERMINAL = "FLEET_TERMINAL"
 
 
 def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
+    """Return whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
     return any(name in environment for name in RANK_VARIABLES)
 
 
 def ranks_started(environment: Mapping[str, str] = os.environ) -> int | None:
-    """How many ranks the launcher says that it started; None if it does not."""
+    """Return how many ranks the launcher says that it started; None if it does not."""
     return next((int(environment[name]) for name in TASK_COUNTS if environment.get(name, "").isdigit()), None)
 
 

@@ -137,7 +137,7 @@ def _notes() -> Iterator[Note]:
 
 
 def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
-    """Whether it is this user's, and of the kind itself, not a link to one."""
+    """Return whether it is this user's, and of the kind itself, not a link to one."""
     found = path.lstat()
     return found.st_uid == os.geteuid() and is_kind(found.st_mode)
 

@@ -55,7 +55,11 @@ _CRASHED = (
     "rank 0 ended while it checked the spec: code that the spec names has ended the process, and its stack stands "
     "above. Mend it, or leave that network out"
 )
-OWN_CODES = (FAILED, BAD_INPUT, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
+EXPLAINED_CODES = (
+    FAILED,
+    BAD_INPUT,
+    LOST,
+)  # of ends that were told already, or by Python; others are MPI's and signals'
 
 
 class LaunchError(RuntimeError):
@@ -232,7 +236,7 @@ class LocalLaunch:
         if self._signals:
             tell("stopped before rank 0 could say how far the run is; run the same command again")
             return STOPPED
-        if code in OWN_CODES:
+        if code in EXPLAINED_CODES:
             return code or FAILED
         tell(
             f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "
@@ -305,7 +309,7 @@ class RankWatch:
         self._up = False
 
     def lost_at_start(self) -> bool:
-        """Whether a rank was lost while MPI still starts: the others would wait for it for ever."""
+        """Return whether a rank was lost while MPI still starts: the others would wait for it for ever."""
         if self._up:
             return False
         self._up = sum(1 for _ in self._folder.glob(f"{UP}*")) >= self._ranks
@@ -378,7 +382,7 @@ def keep_on_loopback(launcher: int, has_begun: Callable[[], bool]) -> None:
 
 
 def listening(process: int) -> list[str]:
-    """Where a process of this user listens beyond the loopback interface, such as 0.0.0.0:40001.
+    """Return where a process of this user listens beyond the loopback interface, such as 0.0.0.0:40001.
 
     OSError, AttributeError: the system does not tell.
     """

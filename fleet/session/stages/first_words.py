@@ -24,7 +24,7 @@ from fleet.session.priced_devices import prices_of
 from fleet.session.stages.books import Books
 from fleet.session.stages.ready import Ready
 from fleet.spec import Job, spec_hash
-from fleet.spec.directions import compared_by, told_directions
+from fleet.spec.directions import compared_by, recorded_directions
 from fleet.spec.job import data_key
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
@@ -98,7 +98,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
             guaranteed=job.guaranteed,
             minimum_devices=job.minimum_devices,
             service_level=None if level is None else events.ServiceLevel(level.devices, level.window),
-            better=told_directions(runtime.spec, job),
+            better=recorded_directions(runtime.spec, job),
         )
     )
 

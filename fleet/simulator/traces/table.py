@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Flags, Floats
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.spec.values import moment, unix_seconds
+from fleet.spec.values import timestamp, unix_seconds
 from preprocess.files.memory import check_claim
 from preprocess.files.reading import open_file
 
@@ -130,7 +130,7 @@ class TraceTable:
             if ":" not in cell:
                 continue
             try:
-                seconds = unix_seconds(moment(cell)) - (start or 0.0)
+                seconds = unix_seconds(timestamp(cell)) - (start or 0.0)
             except ValueError:
                 continue  # it is no number either, which is told
             if start is None:
@@ -274,7 +274,7 @@ def _range(least: float, whole: bool, above: bool) -> str:
 def as_date(text: str) -> float | None:
     """Seconds since 1970 of a date. The name of a time zone after it is passed over: one trace has one zone."""
     try:
-        moment = datetime.fromisoformat(text.strip()[:19])
+        found = datetime.fromisoformat(text.strip()[:19])
     except ValueError:
         return None
-    return moment.replace(tzinfo=timezone.utc).timestamp()
+    return found.replace(tzinfo=timezone.utc).timestamp()

@@ -131,7 +131,7 @@ def _is_harmless(node: ast.stmt) -> bool:
 
 
 def _is_guard(node: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__":`."""
+    """Return whether a statement is `if __name__ == "__main__":`."""
     return isinstance(node, ast.If) and "__name__" in {
         each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)
     }

@@ -109,7 +109,7 @@ def _memory_format(network: nn.Module) -> str | None:
 
 
 def _makes_network(written: Written, calls: Calls, network: nn.Module) -> bool:
-    """Whether a call gives a network with this one's names and shapes."""
+    """Return whether a call gives a network with this one's names and shapes."""
     module, _, name = written.name.partition(":")
     found = "__main__" if module == calls.module else module
     try:
@@ -168,7 +168,7 @@ def read_samples(report: Report, calls: Calls, watch: Watch, step: Step) -> None
 
 
 def steps_of_epoch(step: Step) -> int:
-    """How many steps an epoch has."""
+    """Return how many steps an epoch has."""
     return max(1, len(step.loader) // max(1, step.passes)) if step.loader is not None else 1
 
 
@@ -330,14 +330,14 @@ def _guess_text(called: list[str], place: int, rank: int) -> str:
 
 
 def _loader_names(watch: Watch, step: Step, loader: Any) -> tuple[str, ...]:
-    """What the script calls a loader, now or where it made it."""
+    """Return what the script calls a loader, now or where it made it."""
     making = watch.provenance.constructor(loader)
     line = 0 if making is None else making.line
     return step.names.get(id(loader), ()) or (assigned_at(watch.provenance.script, line) if line else ())
 
 
 def _data_says(watch: Watch, step: Step, loader: Any) -> tuple[str, ...]:
-    """What the data set of a loader is called, and the words with which it was made, such as split="val"."""
+    """Return what the data set of a loader is called, and the words with which it was made, such as split="val"."""
     making = watch.provenance.constructor(loader.dataset)
     given = {} if making is None else making.arguments
     words = [value for value in given.values() if isinstance(value, str) and value.isidentifier()]
@@ -346,7 +346,7 @@ def _data_says(watch: Watch, step: Step, loader: Any) -> tuple[str, ...]:
 
 
 def _rank(names: Iterable[str]) -> int:
-    """How well names say that samples are held out, the less the better."""
+    """Return how well names say that samples are held out, the less the better."""
     words = [word.lower() for name in names for word in _WORDS.findall(name)]
     if any(_TRAIN.fullmatch(word) for word in words):
         return _AGAINST
@@ -410,7 +410,7 @@ def _read_groups(report: Report, optimizer: torch.optim.Optimizer, network: nn.M
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
-    """What a group says, before a schedule changed its rate."""
+    """Return what a group says, before a schedule changed its rate."""
     told = {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
     return told | ({"lr": group["initial_lr"]} if "initial_lr" in group else {})
 
@@ -577,7 +577,7 @@ def _check_input(report: Report, step: Step, network: nn.Module) -> None:
 
 
 def _is_output(step: Step, network: nn.Module, tensor: Any) -> bool:
-    """Whether a tensor is what the network gave, or a module that only wraps it."""
+    """Return whether a tensor is what the network gave, or a module that only wraps it."""
     whole = [called for called in step.calls.values() if called[0] is network or network in called[0].children()]
     return any(given is tensor for _, _, given in whole)
 
@@ -587,7 +587,7 @@ def _is_of_batch(batch: Any, place: int, tensor: Any) -> bool:
 
 
 def _given(call: LossCall) -> dict[str, Any]:
-    """What a loss is given beside outputs and targets, as far as it is not the default."""
+    """Return what a loss is given beside outputs and targets, as far as it is not the default."""
     signature = inspect.signature(getattr(functional, call.name))
     defaults = {name: each.default for name, each in signature.parameters.items()}
     return {name: value for name, value in call.arguments.items() if value is not None and value != defaults.get(name)}

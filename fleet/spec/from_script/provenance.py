@@ -123,7 +123,7 @@ class Provenance:
         )
 
     def _follows(self, code: CodeType) -> bool:
-        """Whether a function can be what makes something: torch's and Python's own are not looked into."""
+        """Return whether a function can be what makes something: torch's and Python's own are not looked into."""
         known = self._followed.get(code)
         if known is None:
             file = code.co_filename
@@ -134,7 +134,7 @@ class Provenance:
 
 
 def _arguments(frame: FrameType) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """What a function that begins was called with."""
+    """Return what a function that begins was called with."""
     code, values = frame.f_code, frame.f_locals
     count = code.co_argcount + code.co_kwonlyargcount
     names = {name: values[name] for name in code.co_varnames[:count] if name in values}
@@ -155,7 +155,7 @@ def _parts(value: Any) -> Iterator[tuple[int | str | None, Any]]:
 
 
 def _is_part(thing: Any) -> bool:
-    """Whether an object can be a part of training, such as a network, a transform or a configuration."""
+    """Return whether an object can be a part of training, such as a network, a transform or a configuration."""
     kind = type(thing)
     return kind.__module__.partition(".")[0] not in sys.stdlib_module_names and not issubclass(
         kind, (torch.Tensor, np.ndarray)
@@ -243,7 +243,7 @@ class Calls:
         return next(self.texts(thing))
 
     def address(self, making: MakerCall) -> tuple[str, str]:
-        """Where a maker is found: module and name. Unwritten: nothing imports it."""
+        """Return where a maker is found: module and name. Unwritten: nothing imports it."""
         name = making.name
         if isinstance(making.maker, CodeType):
             holder = sys.modules.get(making.module)
@@ -255,7 +255,7 @@ class Calls:
         return _public(making.module, name), name
 
     def made(self, text: str) -> Any:
-        """What a text makes, without memory and with other random numbers."""
+        """Return what a text makes, without memory and with other random numbers."""
         names = dict(vars(sys.modules[MAIN]))
         for module in sorted(self.imports):
             names[module.partition(".")[0]] = __import__(module)
@@ -310,7 +310,7 @@ class Calls:
         return self._name(_public(thing.__module__, thing.__qualname__), thing.__qualname__)
 
     def _name(self, module: str, name: str) -> str:
-        """How a text calls something of a module; the text's file imports that."""
+        """Return how a text calls something of a module; the text's file imports that."""
         if module == "builtins":
             return name
         if module == MAIN:

@@ -167,7 +167,7 @@ MOST = 1_000_000
 
 
 def epochs_around(frame: FrameType | None, script: str) -> int | None:
-    """How often the loop around the one that takes batches runs; None: nobody knows.
+    """Return how often the loop around the one that takes batches runs; None: nobody knows.
 
     Args:
         frame: where a step is made.
@@ -199,7 +199,7 @@ def _around(file: str, line: int) -> list[ast.For]:
 
 
 def _count(loop: ast.For, frame: FrameType) -> int | None:
-    """How often a loop over a range runs; None: it goes over something else, such as batches."""
+    """Return how often a loop over a range runs; None: it goes over something else, such as batches."""
     text = loop.iter
     if isinstance(text, ast.Call) and _name(text.func) in _BARS:
         text = text.args[0] if _name(text.func) != "trange" else ast.Call(ast.Name("range", ast.Load()), text.args, [])
@@ -468,7 +468,7 @@ def alone(compiled: Callable[[Any], None]) -> Iterator[None]:
 
 
 def _one_rank() -> dict[str, str]:
-    """What torchrun tells a process that is alone."""
+    """Return what torchrun tells a process that is alone."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -538,7 +538,7 @@ def _wrapped(self: Any, module: nn.Module, *_: Any, **keywords: Any) -> None:
 
 
 def _on_cpu() -> Iterator[Any]:
-    """What only a GPU could do, done without one."""
+    """Yield what only a GPU could do, done without one."""
     yield patch.object(nn.Module, "to", _moved)
     yield patch.object(nn.Module, "cuda", lambda self, *_: self)
     yield patch.object(DistributedDataParallel, "__init__", _wrapped)

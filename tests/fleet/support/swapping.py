@@ -12,7 +12,7 @@ from functools import partial
 
 from mpi4py import MPI
 
-from fleet.commands.train_rank import told_by_all
+from fleet.commands.train_rank import gather_all
 from fleet.machine.cluster_map import _settled_cores
 from fleet.machine.devices import settle_cores
 from trainers import Group
@@ -26,7 +26,7 @@ def main() -> None:
         cores = [tuple(own) for own in listed]
         os.sched_setaffinity(0, cores[world.rank])
         if in_a_group:
-            settled = settle_cores(partial(told_by_all, group), world.rank, cores, [cores[1], ()], nodes)
+            settled = settle_cores(partial(gather_all, group), world.rank, cores, [cores[1], ()], nodes)
         else:  # rank 0 alone knows what all have
             hosts, devices = [{"cores": own} for own in listed], [{"near": cores[1]}, {}]
             known = (hosts, devices) if world.rank == 0 else ([], [])

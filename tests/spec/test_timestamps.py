@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleet.spec import EnsembleSpec, SpecError, loads
-from fleet.spec.values import due, moment, unix_seconds
+from fleet.spec.values import due, timestamp, unix_seconds
 
 SPEC = """
 name: due
@@ -36,7 +36,7 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_time_without_an_offset_is_one_of_the_local_time_zone(new_york: None, text: str, unix: float) -> None:
-    assert unix_seconds(moment(text)) == unix and moment(moment(text)) == moment(text)
+    assert unix_seconds(timestamp(text)) == unix and timestamp(timestamp(text)) == timestamp(text)
 
 
 def test_a_spec_keeps_the_offset_with_which_it_was_read(new_york: None) -> None:
