@@ -23,8 +23,7 @@ from benchmarks.started_ranks import environment, launcher
 from benchmarks.torchmetrics_figures import figures_of_loops
 from benchmarks.trained_pictures import MEMBERS, train_networks
 from fleet.models.members import read_members
-from fleet.session.predict.answer import told_of
-from fleet.session.predict.asked import AskedPrediction
+from fleet.models.predict import AskedPrediction, told_of
 
 HELD_OUT = 1024
 REPETITIONS = 3

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import fleet
-from fleet.models.figures import BINS
 from fleet.models.members import read_members
-from fleet.session.held_out import held_out_of
+from fleet.models.validation_data import held_out_of
+from fleet.models.vote import BINS
 
 BATCH = 64
 

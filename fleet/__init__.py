@@ -6,17 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleet.models.load import load
-    from fleet.session.from_python.attached import attach
-    from fleet.session.from_python.starting import run
+    from fleet.session.from_python import attach, run
 
 __all__ = ["attach", "load", "run"]
 __version__ = "0.2.0"
 
-_DEFINED_IN = {
-    "attach": "fleet.session.from_python.attached",
-    "load": "fleet.models.load",
-    "run": "fleet.session.from_python.starting",
-}
+_DEFINED_IN = {"attach": "fleet.session.from_python", "load": "fleet.models.load", "run": "fleet.session.from_python"}
 
 
 def __getattr__(name: str) -> Any:

@@ -129,7 +129,7 @@ def _main(folder: Path, rank: int, size: int) -> StartCosts:
 
     if rank == 0:
         import fleet.session.coordinator_rank
-        import fleet.session.opening.whole_spec
+        import fleet.session.whole_spec
     else:
         import fleet.workers.trainer_rank  # noqa: F401
     loaded, before = process_time(), psutil.Process().memory_info().rss

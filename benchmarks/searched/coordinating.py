@@ -16,15 +16,13 @@ from benchmarks.searched.played_ranks import PlayedRanks
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.launch.launched import StopFlag
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
+from fleet.session.rated import rate_jobs
+from fleet.session.running import Seldom, start
 from fleet.session.search.first_trials import first_trial
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.rated import rate_jobs
-from fleet.session.stages.ready import make_ready
-from fleet.session.stages.running import start
-from fleet.session.throttle import Seldom
-from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
@@ -81,11 +79,11 @@ def measure(repetitions: int) -> dict[str, Any]:
 def coordinated(trials: int, devices: int) -> Coordinated:
     """Coordinate a search of so many trials on so many devices."""
     with tempfile.TemporaryDirectory(prefix="coordinating-") as name, _opened(Path(name), trials, devices) as opened:
-        ranks = opened.wire.mailbox
+        ranks = opened.broadcast.mailbox
         assert isinstance(ranks, PlayedRanks)
         seldom = Seldom(lambda: None)  # what is written so takes its part of a run's time, however long that is
         begin = thread_time()
-        replace(start(rate_jobs(opened)), writing=seldom, showing=seldom).train()
+        replace(start(opened, rate_jobs(opened)), writing=seldom, showing=seldom).train()
         cpu = thread_time() - begin - ranks.played
         assert opened.searching is not None and opened.searching.is_over
         jobs = opened.books.ledger.jobs
@@ -95,7 +93,7 @@ def coordinated(trials: int, devices: int) -> Coordinated:
 
 
 @contextmanager
-def _opened(folder: Path, trials: int, devices: int) -> Iterator[Opened]:
+def _opened(folder: Path, trials: int, devices: int) -> Iterator[SessionContext]:
     """A run that is about to begin, whose ranks are played."""
     from mpi4py import MPI
 
@@ -111,7 +109,7 @@ def _opened(folder: Path, trials: int, devices: int) -> Iterator[Opened]:
     with redirect_stdout(io.StringIO()):
         ready = make_ready(rank, options)
         with output_to(directory, len(runtime.spec.jobs), spec.search) as output:
-            yield open_run(ready, Wire(ranks, cluster, lambda: None), output)
+            yield open_run(ready, Broadcast(ranks, cluster, lambda: None), output)
 
 
 def _spec(trials: int, width: int) -> EnsembleSpec:

@@ -75,8 +75,7 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
     from fleet.machine.binding import check_binding, gather_facts
     from fleet.machine.cluster_map import ClusterError, discover, gather
     from fleet.machine.doctor import listeners_by_node, listeners_here
-    from fleet.session.binding_table import binding_table
-    from fleet.session.console import rank_console
+    from fleet.session.console import binding_table, rank_console
     from trainers.repeatable.instruction_sets import processor
 
     world = MPI.COMM_WORLD

@@ -63,7 +63,7 @@ def plan(
 def plan_tables(plan: DryRun) -> list[Table | str]:
     """The plan for people."""
     from fleet.report.wording import broken_service, readable_bytes
-    from fleet.session.binding_table import binding_table
+    from fleet.session.console import binding_table
 
     parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan)]
     if any(job.spec.arrival or job.spec.deadline is not None for job in plan.jobs):

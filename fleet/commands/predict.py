@@ -19,7 +19,7 @@ from fleet.report.terminal import plain_table, terminal_size
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.session.predict.asked import AskedPrediction
+    from fleet.models.predict import AskedPrediction
 
 
 _Data = Annotated[
@@ -81,15 +81,14 @@ def predict(
     starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
     input, or 70 ranks were lost.
     """
-    from fleet.session.predict.asked import AskedPrediction, Combination
+    from fleet.models.predict import AskedPrediction, Combination
 
     asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature), trust)
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:
         sys.exit(_start(directory, asked, ranks, as_json))
-    from fleet.session.predict.answer import told_of
-    from fleet.session.predict.team import MENDABLE
+    from fleet.models.predict import MENDABLE, told_of
 
     with mendable(*MENDABLE):
         told = told_of(directory, asked)
@@ -102,7 +101,7 @@ def _join(directory: Path, asked: AskedPrediction, ranks: int | None, as_json: b
     with mendable():
         if ranks is not None and started not in (None, ranks):
             raise ValueError(f"--ranks {ranks}: the launcher has started {started}; leave --ranks out")
-    from fleet.session.predict.main import predict_on_rank
+    from fleet.models.predict_ranks import predict_on_rank
 
     return predict_on_rank(directory, asked, partial(_print, as_json=as_json))
 
@@ -144,7 +143,7 @@ def figures_table(told: dict[str, Any]) -> Table:
     """One row for each network, one for all together, and one for a soup.
 
     Args:
-        told: see `fleet.session.predict.answer`.
+        told: see `fleet.models.predict`.
     """
     from rich.text import Text
 

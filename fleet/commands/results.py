@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.journal.lock import Lock
     from fleet.journal.metric_order import MetricOrder
     from fleet.models.members import Members
-    from fleet.models.tracked.facts import TrackedEnsemble
+    from fleet.models.tracking import TrackedEnsemble
 
 
 _SECONDS_IN_AN_HOUR = 3600.0
@@ -86,7 +86,7 @@ def best(
 
 def _best_rows(members: Members, order: MetricOrder, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
-    from fleet.models.stored import epoch_of, parameter_count
+    from fleet.models.members import epoch_of, parameter_count
 
     for member, found in members.ranked(order)[:top]:
         path = member.checkpoint_of(found.epoch) or member.newest
@@ -203,8 +203,7 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
         write_weights(weights, taken, card_of(network, member, members.spec, taken.tied))
         print(f"{weights}: {len(taken.tensors)} tensors; {weights}.json says where they are from")
     if program is not None:
-        from fleet.models.program import write_program
-        from fleet.session.example_inputs import example_inputs
+        from fleet.models.export import example_inputs, write_program
 
         example = network.prepare(example_inputs(members.spec, member.job))
         write_program(program, network.model, example, f"job {name}")
@@ -278,8 +277,8 @@ def track(
     """
     from fleet.journal.whole_files import masked_uri
     from fleet.models.errors import HarvestError
-    from fleet.models.tracked.following import Following
-    from fleet.models.tracked.mlflow_store import MlflowStore
+    from fleet.models.mlflow_store import MlflowStore
+    from fleet.models.tracking import Following
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -308,7 +307,7 @@ class _Look:
 
     def read(self) -> TrackedEnsemble:
         """Return what a tracker is told now. HarvestError: the run has not begun."""
-        from fleet.models.tracked.reading import read_tracked
+        from fleet.models.tracking import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:

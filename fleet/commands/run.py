@@ -155,7 +155,7 @@ def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False)
 def _join(options: RunOptions) -> int:
     end, stop = QuickEnd(), StopFlag()
     stop.install()  # what follows takes seconds, in which a signal would kill this rank
-    from fleet.session.pinning import pin_rank
+    from fleet.session.options import pin_rank
 
     with mendable():
         pin_rank(options)
@@ -175,7 +175,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     from fleet.journal.directory import RunDirectory
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.report.terminal import terminal_size
-    from fleet.session.pinning import variables_of
+    from fleet.session.options import variables_of
 
     with mendable():
         spec = options.load()
@@ -192,7 +192,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
 def _check_extension(options: RunOptions) -> None:
     """See whether a job can be extended, if that is asked for: only then is torch needed, which takes a second."""
     if options.extend is not None:
-        from fleet.session.opening.extended_spec import check_extension
+        from fleet.session.whole_spec import check_extension
 
         check_extension(options)
 

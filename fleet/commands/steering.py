@@ -110,7 +110,7 @@ def _jobs_to_add(
 
 def _check_unchanged(directory: Path, known: EnsembleFile) -> None:
     """End if the files of the run's data, or its code, are not what it was trained on."""
-    from fleet.session.opening.fingerprints import changes_on_disk, refusal
+    from fleet.models.provenance import changes_on_disk, refusal
     from fleet.spec import EnsembleSpec
     from preprocess.files.modules import at_home
 
@@ -188,7 +188,7 @@ def change(
 
     Exit codes: 0 it goes by them, or its next start will; 2 bad input; 75 the run has not answered yet.
     """
-    from fleet.session.from_python.attached import attach
+    from fleet.session.from_python import attach
 
     asked = {"trials": trials, "width": width, "epochs": epochs, "hours": hours}
     with mendable():

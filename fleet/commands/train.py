@@ -22,7 +22,7 @@ from fleet.report.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 
 if TYPE_CHECKING:
-    from fleet.session.replay.recorded_job import ReplayedJob
+    from fleet.models.replay import ReplayedJob
     from trainers.proof.tensor_trace import TensorHash
 
 
@@ -257,7 +257,7 @@ def trace_tensors(
     sys.exit(run_job(options))
 
 
-_REPLAYED_TASK = "fleet.session.replay.replayed_task:ReplayedTask"
+_REPLAYED_TASK = "fleet.models.replay:ReplayedTask"
 
 
 def replay(
@@ -290,7 +290,7 @@ def replay(
 
 def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path, trust: bool) -> int:
     from fleet.models.recorded_spec import check_trusted
-    from fleet.session.replay.recorded_job import ReplayedJob, newest_checkpoint
+    from fleet.models.replay import ReplayedJob, newest_checkpoint
 
     check_trusted(directory, trust)
     recorded = ReplayedJob.read(directory, name)

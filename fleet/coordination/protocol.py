@@ -156,6 +156,7 @@ class MakeRing:
     lane_bytes: int
     slot_samples: int
     writers: int  # preprocessors, then trainers that prepare at the same time; a lane says which of them fill it
+    makers: int = 0  # most of them that fill one lane; 0: all
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from fleet.journal.events import Event, Session, Warned, parse
+from fleet.journal.events import Checkpoint, Done, Event, Failed, Paused, Session, Stopped, Warned, parse
 from preprocess.files.reading import open_file
 from preprocess.files.writing import naming, open_to_append, sync_folder
 
@@ -115,8 +116,15 @@ def identity_of(path: Path) -> str:
     return ""
 
 
+_SYNCED_BESIDE = (Stopped, Paused, Done, Failed)
+"""Durable, and nothing is done at once that would be wrong without the line: a job's checkpoint says as much."""
+
+
 class Journal:
     """Writes events to disk, durably, and hands each to the listeners; without a path, to the listeners alone.
+
+    A durable event on which the caller acts at once is on disk when `write` returns. Others of them, such as the end of
+    a job, are brought there by a thread, all that have come together at a time: the caller does not wait for the disk.
 
     `seconds()` is the run's own clock: seconds since the first session began, with the gaps between sessions cut out.
     """
@@ -128,6 +136,7 @@ class Journal:
         self._listeners: list[Listener] = []
         self._path = path or Path()
         self._file = _open_after_torn_line(path) if path else None
+        self._syncing = None if self._file is None else _Syncing(self._file.fileno())
 
     def seconds(self) -> float:
         """Return seconds of the run so far, over all its sessions."""
@@ -138,19 +147,22 @@ class Journal:
         self._listeners.append(listener)
 
     def write(self, event: E) -> E:
-        """Append an event, at this time; a durable one is on disk when this returns. Returns it with its time.
+        """Append an event, at this time. Returns it with its time.
 
         Raises:
             JournalError: a field holds what JSON cannot.
-            OSError: if the line cannot be written (no space left, say).
+            OSError: if the line cannot be written (no space left, say), or an earlier one could not be synced.
         """
         event = event.at(round(self.seconds(), 6), round(time.time(), 3))
-        if self._file is not None:
+        if self._file is not None and self._syncing is not None:
             line = _line_of(event)
             with naming(self._path):
+                self._syncing.check()
                 self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
                 self._file.flush()
-                if event.durable:
+                if event.durable and _may_sync_beside(event):
+                    self._syncing.begin()
+                elif event.durable:
                     os.fsync(self._file.fileno())
         self._tell(event)
         return event
@@ -166,10 +178,61 @@ class Journal:
             listener(event)
 
     def close(self) -> None:
-        """Close the file; the journal can be written no more."""
-        if self._file is not None:
+        """Close the file, once all that is durable is on disk; the journal can be written no more."""
+        if self._file is not None and self._syncing is not None:
+            self._syncing.end()
             with suppress(OSError):  # of a line that could not be written: `write` has told
                 self._file.close()
+
+
+def _may_sync_beside(event: Event) -> bool:
+    """Whether the caller need not wait for the disk. Once a best checkpoint is told, the one before is removed."""
+    return isinstance(event, _SYNCED_BESIDE) or (isinstance(event, Checkpoint) and event.best is None)
+
+
+class _Syncing:
+    """Brings a file to the disk in a thread, which begins with the first line that asks for it.
+
+    Args:
+        descriptor: of the file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._wanted, self._over = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """Have all that was written until now brought to the disk; returns at once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+
+    def check(self) -> None:
+        """Raise the OSError of a sync that has failed."""
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Wait until all is there."""
+        self._over = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            self._wanted.wait()
+            self._wanted.clear()  # what is written from now on asks again
+            over = self._over
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                self._error = error
+                return
 
 
 def _open_after_torn_line(path: Path) -> BinaryIO:

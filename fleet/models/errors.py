@@ -5,3 +5,11 @@ from __future__ import annotations
 
 class HarvestError(ValueError):
     """A person can mend this; the text says the mistake and the mend."""
+
+
+class RunError(ValueError):
+    """A person can mend this; the text says the mistake and the mend."""
+
+
+class RunLost(RuntimeError):
+    """A run ended before it could say how; the text has its last words. Begun again, it goes on."""

@@ -15,11 +15,16 @@ from torch import Tensor, nn
 import fleet
 from fleet.journal.whole_files import strict_json
 from fleet.models.errors import HarvestError
-from fleet.models.members import Member
+from fleet.models.members import Member, content_digest
 from fleet.models.network import TrainedNetwork
-from fleet.models.stored import content_digest
-from fleet.spec import EnsembleSpec
+from fleet.spec import EnsembleSpec, Job
+from fleet.spec.job import data_key
+from fleet.workers.agreement import BadInput
+from fleet.workers.datasets import dataset_specs
+from preprocess import Dataset
+from preprocess.files.modules import at_home
 from preprocess.files.writing import cause, make_folder, whole_file
+from preprocess.samples.order import HELD_OUT, TRAIN
 
 
 @dataclass(frozen=True)
@@ -105,3 +110,53 @@ def written(path: Path) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise HarvestError(f"{path} cannot be written: {cause(error)}; make room or choose another") from error
+
+
+def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> None:
+    """Trace a model on a batch and write the program to `path`; it takes batches of any number of samples.
+
+    Args:
+        example: inputs as the model takes them, normalised already; two samples or more.
+        what: whose model it is, for messages.
+
+    Raises:
+        HarvestError: torch.export cannot trace it, or the program's outputs are others; the text says which.
+    """
+    samples = torch.export.Dim("samples")
+    try:
+        with torch.no_grad():
+            program = torch.export.export(model, (example,), dynamic_shapes=({0: samples},))
+            same = _same(model(example), program.module()(example))
+    except Exception as error:  # tracing runs the user's code, which may raise anything
+        why = str(error).strip().splitlines()
+        text = f"{what}: torch.export cannot trace the network: {type(error).__name__}: {why[0] if why else ''}"
+        raise HarvestError(f"{text}; export its weights, to a file that ends in .safetensors") from error
+    if not same:
+        raise HarvestError(f"{what}: the program of torch.export gives other outputs; export its weights instead")
+    with written(path) as file:
+        torch.export.save(program, file)
+
+
+def _same(own: object, other: object) -> bool:
+    return isinstance(own, Tensor) and isinstance(other, Tensor) and torch.equal(own, other)
+
+
+def example_inputs(spec: EnsembleSpec, job: Job, samples: int = 2) -> Tensor:
+    """Return the first inputs of a job's data as a batch, from what is held out where anything is.
+
+    Raises:
+        BadInput: samples are put together by the job's own code.
+        SourceError, TransformError: the data cannot be read.
+    """
+    key = data_key(job)
+    if key in spec.data and spec.data[key].collate is not None:
+        raise BadInput(
+            f"the batches of job {job.name} are made by `collate`, so no example of its inputs is known here"
+        )
+    with at_home(spec.folder):
+        data = Dataset(dataset_specs(spec.with_jobs((job,)))[key])
+        kind, there = (HELD_OUT, data.held_out) if data.held_out else (TRAIN, data.length)
+        inputs, targets = data.layout.empty(samples)
+        for row in range(samples):
+            data.make(kind, job.order_seed, 0, row % there, inputs[row], targets[row : row + 1])
+    return torch.from_numpy(inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,10 @@ from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.models.errors import HarvestError
 from fleet.models.recorded_spec import recorded_job, recorded_spec
-from fleet.models.stored import epoch_of
 from fleet.report.run_history import RunHistory, build_history
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
+from trainers.state.checkpoint import outline
 from trainers.state.history import Direction
 from trainers.state.kept_checkpoints import best_file
 
@@ -220,3 +221,29 @@ def _some(found: Sequence[Member], directory: Path) -> list[Member]:
     if not found:
         raise HarvestError(f"{directory}: no network has a checkpoint yet; let the run train first")
     return list(found)
+
+
+_PARAMETERS = "/parameters/"
+
+
+def parameter_count(path: Path) -> int | None:
+    """Return how many numbers a checkpoint's parameters have, all together; None if it cannot be read."""
+    try:
+        arrays = outline(path).arrays
+    except CheckpointError:
+        return None
+    return sum(math.prod(place.shape) for name, place in arrays.items() if name.startswith(_PARAMETERS))
+
+
+def content_digest(path: Path) -> str | None:
+    """Return the digest of a checkpoint's content, blake2b in hexadecimal; None if it cannot be read."""
+    try:
+        return outline(path).digest or None
+    except CheckpointError:
+        return None
+
+
+def epoch_of(path: Path) -> int | None:
+    """Return after how many finished epochs a checkpoint was written, by its name; None: the name says nothing."""
+    words = path.stem.split("-")
+    return int(words[1]) if len(words) > 1 and words[1].isdecimal() else None

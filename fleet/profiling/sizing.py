@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 from traceback import format_exception_only
 from typing import Any
 
@@ -299,3 +300,56 @@ def assumed_rate(size: Size, device: str) -> float:
     if size.operations:
         return speed / size.operations
     return ASSUMED_PARAMETERS_PER_SECOND / max(1, size.parameters)
+
+
+_SIZED = (8, 16)  # samples; some networks cannot train on one
+
+
+@dataclass(frozen=True)
+class SizeByBatch:
+    """A job's needs by the samples of a virtual worker.
+
+    Attributes:
+        size: with `batch` samples.
+        sample_bytes: what each sample more takes; None where the model cannot be run on the meta device.
+    """
+
+    size: Size
+    batch: int
+    sample_bytes: float | None
+
+    def at(self, batch: int) -> Size:
+        """The needs with so many samples."""
+        if self.sample_bytes is None or self.size.activation_bytes is None:
+            return self.size
+        kept = self.size.activation_bytes + self.sample_bytes * (batch - self.batch)
+        return replace(self.size, activation_bytes=max(0, round(kept)))
+
+
+def size_by_batch(task_of: Callable[[int], Any], layout: SampleLayout) -> SizeByBatch:
+    """Size a job whose samples look like `layout`.
+
+    Args:
+        task_of: its task with so many samples of a virtual worker.
+    """
+    few, more = (size_of(task_of(batch), layout) for batch in _SIZED)
+    least, most = few.activation_bytes, more.activation_bytes
+    each = None if least is None or most is None else (most - least) / (_SIZED[1] - _SIZED[0])
+    return SizeByBatch(few, _SIZED[0], each)
+
+
+def guessed_rate(size: Size, others: Iterable[tuple[Size, float]], device: str) -> float:
+    """Samples/s on one device: it works on this job as fast as on the others, in the median.
+
+    A job whose operations cannot be counted trains as many samples/s as they do.
+
+    Args:
+        size: the job's.
+        others: the sizes of jobs that were measured on such a device, and their samples/s on one.
+        device: its kind, by which it is guessed how fast it works while nobody has been measured.
+    """
+    known = [(other.operations or 0.0, rate) for other, rate in others]
+    speeds = [operations * rate for operations, rate in known if operations]
+    if size.operations and speeds:
+        return median(speeds) / size.operations
+    return median(rate for _, rate in known) if known else assumed_rate(size, device)

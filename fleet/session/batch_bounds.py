@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import Size
-from fleet.session.input_checks import grown_size, ring_problem
+from fleet.session.input_checks import Room, grown_size, memory_problem, ring_problem, rooms_of
 from fleet.session.lanes import ring_of
-from fleet.session.memory_checks import Room, memory_problem
-from fleet.spec import Job
-from fleet.workers.runtime import Runtime
+from fleet.session.prediction import PredictionInput, prepare
+from fleet.spec import Job, importable
+from fleet.workers.agreement import BadInput
+from fleet.workers.runtime import KnownSizes, Runtime
+from trainers.device.memory import share_of
 
 
 @dataclass(frozen=True)
@@ -84,3 +90,46 @@ def _bounded(bound: BatchBound, limit: str, fits: Callable[[int], bool]) -> Batc
         middle = (least + most) // 2
         least, most = (middle, most) if fits(middle) else (least, middle)
     return BatchBound(least, limit)
+
+
+def with_estimated_batches(ready: PredictionInput, start: float | None) -> PredictionInput:
+    """Put a number in place of each `batch_size: largest`: the bound of memory, data, rings and the wish.
+
+    Args:
+        start: when the run would begin, seconds since 1970; None: now.
+
+    Raises:
+        BadInput: nothing tells how much memory a job takes.
+    """
+    runtime, sizes, cluster = ready.runtime, dict(ready.sizes), ready.prediction.cluster
+    asking = [job for job in runtime.spec.jobs if job.largest_batch is not None]
+    if not asking:
+        return ready
+    rooms, known = _rooms(ready), KnownSizes()
+    with importable([runtime.spec.folder, Path.cwd()]):
+        for job in asking:
+            try:
+                bound = BatchBounds(runtime, cluster, rooms, sizes).of(job)
+            except ValueError as error:
+                raise BadInput(f"job {job.name}: {error}") from None
+            runtime = runtime.with_batch(job.name, bound.size)
+            sizes[job.name] = known.of(runtime, job.name)
+    return prepare(runtime.spec, ready.shape, start)
+
+
+def _rooms(ready: PredictionInput) -> Sequence[Room]:
+    """The nodes; their accelerators are taken to be as large as this machine's."""
+    cluster = ready.prediction.cluster
+    rooms = rooms_of(ready.runtime.spec, cluster)
+    if ready.device == "cpu":
+        return rooms
+    own = _device_bytes(ready.device) * share_of(cluster.members)
+    return [replace(room, device=own, members=cluster.members) for room in rooms]
+
+
+def _device_bytes(device: str) -> float:
+    """Memory of this machine's first accelerator; infinite where it has none."""
+    module = torch.get_device_module(device)
+    if not (module.is_available() and hasattr(module, "get_device_properties")):
+        return math.inf
+    return float(module.get_device_properties(0).total_memory)

@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
+from fleet.machine.binding import ranges
+from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.launch.launched import TERMINAL
+from fleet.report.terminal import plain_table
 
 
 def rank_console() -> Console:
@@ -41,3 +45,25 @@ def show_result(path: Path, skipped: int) -> None:
     except OSError as error:  # it tells of the run and is no part of it
         what = f"{error.filename} cannot be written: {error.strerror}"
         console.print(f"{what}; `fleet report {path}` makes it", soft_wrap=True)
+
+
+_MOST_ROWS = 2_000
+
+
+def binding_table(cluster: ClusterMap) -> Table:
+    """One row a rank: node, host, role, device, cores; of very many ranks the first."""
+    shared = f": up to {cluster.members} trainers share a device" if cluster.members > 1 else ""
+    table = plain_table(f"binding{shared}")
+    for column in ("rank", "node", "host", "role", "device", "cores"):
+        table.add_column(column, no_wrap=True)
+    for place in cluster.places[:_MOST_ROWS]:
+        table.add_row(*_row(cluster, place))
+    if len(cluster.places) > _MOST_ROWS:
+        table.caption = f"and {len(cluster.places) - _MOST_ROWS:,} ranks more"
+    return table
+
+
+def _row(cluster: ClusterMap, place: Place) -> tuple[str, ...]:
+    known = ", ".join(word for word in (place.device_name, place.kind) if word)
+    device = "-" if place.device is None else f"{place.device} ({known})"
+    return str(place.rank), str(cluster.nodes.index(place.node)), place.host, place.role, device, ranges(place.cores)

@@ -14,21 +14,21 @@ from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.service_level import ServiceWindow
-from fleet.session.blocks import described_orders, order_problems
-from fleet.session.chosen_workers import with_chosen_workers
-from fleet.session.disk_need import disk_need
-from fleet.session.estimated_batches import with_estimated_batches
-from fleet.session.expected_jobs import ExpectedJob
-from fleet.session.input_checks import lengths_of
-from fleet.session.memory_checks import Room, memory_problem
-from fleet.session.mixed_kinds import stays_on_one
-from fleet.session.more_workers import MoreWorkers, more_workers
-from fleet.session.prediction import PredictionInput, asked_device, prepare
-from fleet.session.recorded_choices import with_known_batches, with_known_rule
+from fleet.session.batch_bounds import with_estimated_batches
+from fleet.session.chosen_workers import (
+    MoreWorkers,
+    more_workers,
+    with_chosen_workers,
+    with_known_batches,
+    with_known_rule,
+)
+from fleet.session.devices import described_orders, order_problems, stays_on_one
+from fleet.session.input_checks import Room, lengths_of, memory_problem
+from fleet.session.prediction import ExpectedJob, PredictionInput, asked_device, prepare
 from fleet.session.search.first_trials import described_search, with_first_trials
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
-from fleet.spec import EnsembleSpec, Job
+from fleet.spec import EnsembleSpec, Job, SearchSpec
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
 from preprocess.ring.shared_memory import shared_memory_available
@@ -287,3 +287,41 @@ def _made(feed: Feed, lent: int) -> str:
 
 def _told(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def checkpoint_bytes(size: Size, workers: int) -> int:
+    """One checkpoint: parameters, the optimizer's state, and each virtual worker's buffers."""
+    return size.parameter_bytes + size.optimizer_bytes + workers * size.buffer_bytes
+
+
+def disk_need(spec: EnsembleSpec, own: Mapping[str, Job], sizes: Mapping[str, Size]) -> tuple[int, str]:
+    """Bytes that all checkpoints take at most at a time, and a sentence.
+
+    Args:
+        spec: with the first trials of its search as further jobs.
+        own: the jobs that the spec itself names, by name.
+        sizes: of all its jobs.
+    """
+    each = {job.name: checkpoint_bytes(sizes[job.name], job.virtual_workers) for job in spec.jobs}
+    keep = max(1, spec.checkpoints.keep) + (spec.checkpoints.best is not None)
+    total = sum(each[name] for name in own) * keep
+    largest = max(each.values(), default=0)
+    told = f"{keep} of each network"
+    if spec.search is not None:
+        largest = max((each[name] for name in each if name not in own), default=largest)
+        trials = trials_kept(spec.search, spec.checkpoints.keep)
+        if trials is None:
+            told += ", and nobody says how many trials there will be: counted are those under way"
+        total += (trials or spec.search.width) * keep * largest
+        told += f" and of {plural(trials or spec.search.width, 'trial')}"
+    total += largest  # the one before stays until the next is complete
+    return total, f"checkpoints take up to {readable_bytes(total)} of disk: {told}, of up to {readable_bytes(largest)}"
+
+
+def trials_kept(search: SearchSpec, keep: int) -> int | None:
+    """Of how many trials checkpoints are kept at a time, at most; None: nobody says how many there are."""
+    most = search.most_trials
+    if most is None or keep or search.stopping.name != "halving" or search.stopping.synchronous:
+        return most
+    going_on = sum(most // search.stopping.eta ** (level + 1) for level in range(len(search.rungs) - 1))
+    return min(most, search.width + going_on + 1)

@@ -53,7 +53,8 @@ class RingPlan:
 
     def node_bytes(self, ranks: int) -> int:
         """Shared memory of a node with so many ranks."""
-        return window_bytes(bytes_needed(self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers))
+        shape = self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers, self.makers
+        return window_bytes(bytes_needed(*shape))
 
 
 def ring_of(runtime: Runtime, cluster: ClusterMap) -> RingPlan:

@@ -14,9 +14,10 @@ from fleet.journal.directory import RunDirectoryError
 from fleet.journal.whole_files import ProfileError
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, broadcast
 from fleet.machine.launch.launched import BAD_INPUT, FAILED, LOST, leave_code
+from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_streams import tell
 from fleet.spec import EnsembleSpec, SpecError
-from fleet.workers.preprocessor_rank import told_of
+from fleet.spec.job import is_task_data
 from preprocess import SourceError
 from preprocess.samples.errors import SampleError, SharedMemoryError, TransformError
 
@@ -122,6 +123,26 @@ def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
     except BaseException:
         abort_because(world)
         raise
+
+
+def told_of(error: SampleError) -> str:
+    """Return the sentence, and the lines of sources and transforms that raised, from the outermost to the innermost."""
+    lines = lines_of(error)
+    where = f"\nit was raised in\n{lines}" if lines else ""
+    return f"{sentence_of(error)}; the same command goes on then{where}"
+
+
+def sentence_of(error: SampleError) -> str:
+    """Return which sample cannot be made, why, and the mend."""
+    if error.more:
+        return str(error)
+    skip = "" if is_task_data(error.data) else f", or set data.{error.data}.on_corrupt to skip"
+    return f"{error}; mend it or what reads it{skip}"
+
+
+def lines_of(error: SampleError) -> str:
+    """Return the lines of sources and transforms that raised; "" if none did."""
+    return raised_in(error.__cause__) if error.__cause__ else ""
 
 
 @contextmanager

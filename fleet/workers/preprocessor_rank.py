@@ -27,9 +27,8 @@ from fleet.coordination.protocol import (
     SkipSamples,
     StreamAwaited,
 )
-from fleet.machine.raised_in import raised_in
 from fleet.machine.standard_streams import tell
-from fleet.spec.job import is_task_data
+from fleet.workers.agreement import lines_of, sentence_of
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess.files.memory import memory_to_keep_samples
@@ -290,23 +289,3 @@ def _budget(rank: Rank, preprocessors: int) -> StoreBudget:
         memory = memory_to_keep_samples(math.inf if limit is None else limit * _GIB) / _GIB
     size, disk = (int(gib * _GIB / preprocessors) for gib in (memory, asked.disk))
     return StoreBudget(size, disk, asked.path or tempfile.gettempdir())
-
-
-def told_of(error: SampleError) -> str:
-    """Return the sentence, and the lines of sources and transforms that raised, from the outermost to the innermost."""
-    lines = lines_of(error)
-    where = f"\nit was raised in\n{lines}" if lines else ""
-    return f"{sentence_of(error)}; the same command goes on then{where}"
-
-
-def sentence_of(error: SampleError) -> str:
-    """Return which sample cannot be made, why, and the mend."""
-    if error.more:
-        return str(error)
-    skip = "" if is_task_data(error.data) else f", or set data.{error.data}.on_corrupt to skip"
-    return f"{error}; mend it or what reads it{skip}"
-
-
-def lines_of(error: SampleError) -> str:
-    """Return the lines of sources and transforms that raised; "" if none did."""
-    return raised_in(error.__cause__) if error.__cause__ else ""

@@ -36,7 +36,6 @@ from fleet.machine.standard_streams import tell
 from fleet.spec.resources import Energy
 from fleet.workers.runtime import KnownSizes, Runtime
 from fleet.workers.watchdog import Board, Watchdog
-from preprocess.making.broadcast import NodeMap, SlotReceiver
 from preprocess.ring.ring import Ring
 from preprocess.ring.shared_memory import SEMAPHORE_BYTES, SemaphoreArray, SharedMemory, forked_memory, node_memory
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
     from fleet.machine.energy import Meter
     from preprocess import Dataset
+    from preprocess.making.broadcast import NodeMap, SlotReceiver
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Rank:
     def make_ring(self, order: MakeRing) -> Ring:
         """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
         with together(self.world, self.runtime.timeout, "come to make its node's ring"):
-            ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+            shape = order.lanes, order.lane_bytes, order.slot_samples, order.writers, order.makers
+            ring = Ring.create(self.ties.node, *shape)
         if self.seat == 0:
             from preprocess.making.broadcast import SlotReceiver
 
@@ -152,6 +153,8 @@ class Rank:
 
     def nodes(self, order: MakeRing) -> NodeMap:
         """Who makes samples, where, and who receives them on each node."""
+        from preprocess.making.broadcast import NodeMap
+
         makers = self.cluster.preprocessors[: order.writers]
         places = [self.cluster.nodes.index(place.node) for place in makers]
         places += [0] * (order.writers - len(makers))  # trainers that prepare, on the only node: nothing is sent there

@@ -45,8 +45,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.journal.work_note import WorkNote
 from fleet.machine.standard_streams import tell
-from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
-from fleet.profiling.measure import keep_busy, measure
+from fleet.profiling.measure import can_go_on, keep_busy, largest_fitting, measure, try_batch
 from fleet.spec import Job
 from fleet.workers.feed import BatchFeed, FeedTimeout, Share
 from fleet.workers.helper_preprocessor import LentTrainer, OwnSubstitutes

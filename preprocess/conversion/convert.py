@@ -204,7 +204,7 @@ def _locked(path: Path) -> BinaryIO:
 _AHEAD = 4
 
 
-def made_blocks(
+def _made_blocks(
     maker: BlockMaker, blocks: Iterable[Block], workers: int, patience: float
 ) -> Iterator[tuple[Block, MadeBlock] | None]:
     """Make the blocks and yield each with its block, in their order, whichever process makes them and when.
@@ -237,7 +237,7 @@ class _Pool:
         self._workers = [_Worker(context, maker) for _ in range(workers)]
 
     def run(self, blocks: Iterable[Block], patience: float) -> Iterator[tuple[Block, MadeBlock] | None]:
-        """See `made_blocks`."""
+        """See `_made_blocks`."""
         waiting = iter(blocks)
         order: deque[Block] = deque()
         made: dict[Block, MadeBlock] = {}
@@ -431,7 +431,7 @@ class ConversionPlan:
         return SplitContent(split.name, "bytes", (int(offsets[-1]),), "uint8", index, classes, attributes)
 
 
-def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels: int, quality: int) -> ConversionPlan:
+def _plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels: int, quality: int) -> ConversionPlan:
     """Open the sources of the splits and plan their conversion.
 
     Raises:
@@ -516,13 +516,13 @@ def _plain(arguments: Any) -> Any:
 _TRIED = 32
 
 
-def check_space(plan: ConversionPlan, destination: Path, written: int) -> None:
+def _check_space(plan: ConversionPlan, destination: Path, written: int) -> None:
     """Check that the rest of a conversion fits on the disk, `written` bytes being there already.
 
     Raises:
         ConversionError: it does not.
     """
-    needed = expected_bytes(plan) - written
+    needed = _expected_bytes(plan) - written
     free = shutil.disk_usage(destination.parent).free
     if needed > free:
         gib = 2**30
@@ -530,7 +530,7 @@ def check_space(plan: ConversionPlan, destination: Path, written: int) -> None:
         raise ConversionError(str(destination), rule, "make room or choose another folder")
 
 
-def expected_bytes(plan: ConversionPlan) -> int:
+def _expected_bytes(plan: ConversionPlan) -> int:
     """Return about how many bytes the file will have."""
     index = plan.total * (plan.row.itemsize + 8) * 2  # in the file, and in the record meanwhile
     return index + sum(_samples_bytes(plan, split) for split in range(len(plan.splits)))
@@ -650,10 +650,10 @@ def convert(
     path = Path(destination)
     _check_destination(path, force)
     splits = find_splits(str(source), None if held_out is None else str(held_out), dict(arguments or {}), channels)
-    plan = plan_conversion(splits, encoding, channels, quality)
+    plan = _plan_conversion(splits, encoding, channels, quality)
     with closing(_partial(path, plan, force)) as partial:
         run = _Run(plan, partial, skip_corrupt, progress, sync_seconds)
-        check_space(plan, path, run.written)
+        _check_space(plan, path, run.written)
         try:
             run.make_all(_worker_count(workers, plan, partial.done))
             return run.finish(path, str(source))
@@ -692,7 +692,7 @@ class _Run:
         synced = time.monotonic()
         try:
             self._report()
-            for found in made_blocks(self._maker, self._plan.blocks(self._done), workers, self._sync_seconds):
+            for found in _made_blocks(self._maker, self._plan.blocks(self._done), workers, self._sync_seconds):
                 if found is None:
                     self._report()
                 else:

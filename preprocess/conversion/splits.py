@@ -26,7 +26,7 @@ from preprocess.sources.formats.tables import (
 )
 
 
-def table_kind(name: str) -> str | None:
+def _table_kind(name: str) -> str | None:
     """Return the source that reads a file, or files of a pattern, by the ending of its name; None if no table's."""
     for kind, endings in (("parquet", PARQUET_ENDINGS), ("arrow", ARROW_ENDINGS)):
         if name.lower().endswith(endings):
@@ -34,7 +34,7 @@ def table_kind(name: str) -> str | None:
     return None
 
 
-def table_split(path: str, kind: str, arguments: dict[str, Any], name: str = TRAIN) -> Split:
+def _table_split(path: str, kind: str, arguments: dict[str, Any], name: str = TRAIN) -> Split:
     """Return the split that one file, or those of a pattern, make.
 
     Raises:
@@ -47,7 +47,7 @@ def table_split(path: str, kind: str, arguments: dict[str, Any], name: str = TRA
     return Split(name, kind, {"path": path, **given})
 
 
-def table_folder(path: Path, arguments: dict[str, Any]) -> list[Split]:
+def _table_folder(path: Path, arguments: dict[str, Any]) -> list[Split]:
     """Return the splits of a folder of tables; none if it is no such folder."""
     saved = saved_splits(str(path))
     if saved is not None:
@@ -55,9 +55,9 @@ def table_folder(path: Path, arguments: dict[str, Any]) -> list[Split]:
         found = {name: {**arguments, "split": name} for name, role in parts.items() if role is not None}
         _check_train(path, [parts[name] for name in found])
         ordered = sorted(found, key=lambda name: parts[name] != TRAIN)
-        return [table_split(str(path), "arrow", found[name], parts[name] or TRAIN) for name in ordered]
+        return [_table_split(str(path), "arrow", found[name], parts[name] or TRAIN) for name in ordered]
     if "split" in arguments or saved_folder(str(path), None) is not None:
-        return [table_split(str(path), "arrow", arguments)]
+        return [_table_split(str(path), "arrow", arguments)]
     for kind, endings in (("parquet", PARQUET_ENDINGS), ("arrow", ARROW_ENDINGS)):
         if any(entry.name.endswith(endings) for entry in os.scandir(path)):
             return _files(path, kind, endings, arguments)
@@ -69,10 +69,10 @@ def _files(path: Path, kind: str, endings: tuple[str, ...], arguments: dict[str,
     parts = parts_of(file_paths(str(path), endings, "files"))
     roles = {name: _role(name) for name in parts}
     if not all(roles.values()) or TRAIN not in roles.values():
-        return [table_split(str(path), kind, arguments)]
+        return [_table_split(str(path), kind, arguments)]
     ordered = sorted(parts, key=lambda name: roles[name] != TRAIN)
     return [
-        table_split(os.path.join(path, f"{name}*{endings[0]}"), kind, arguments, roles[name] or "") for name in ordered
+        _table_split(os.path.join(path, f"{name}*{endings[0]}"), kind, arguments, roles[name] or "") for name in ordered
     ]
 
 
@@ -123,8 +123,8 @@ def _recognise(source: str, arguments: dict[str, Any], channels: int) -> list[Sp
     if ":" in source:
         return _map_style(source, arguments)
     if glob.has_magic(source):
-        if (kind := table_kind(source)) is not None:
-            return [table_split(source, kind, {"channels": channels, **arguments})]
+        if (kind := _table_kind(source)) is not None:
+            return [_table_split(source, kind, {"channels": channels, **arguments})]
         return [Split(TRAIN, "tar", {"path": source, "channels": channels, **arguments})]
     rule = "there is no such file or folder"
     raise ConversionError(source, rule, f"paths are relative to {Path.cwd()}; give {_KINDS}")
@@ -135,7 +135,7 @@ def _folder(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]
         return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
     if any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zmetadata")):
         return [_windows(path, "zarr", arguments)]
-    if tables := table_folder(path, {"channels": channels, **arguments}):
+    if tables := _table_folder(path, {"channels": channels, **arguments}):
         return tables
     parts = [name for name in SPLIT_FOLDERS if (path / name).is_dir()]
     if TRAIN in parts:
@@ -180,8 +180,8 @@ def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
     name = path.name.lower()
     if name.endswith(".npz"):
         return _archive(path, arguments)
-    if (kind := table_kind(name)) is not None:
-        return [table_split(str(path), kind, {"channels": channels, **arguments})]
+    if (kind := _table_kind(name)) is not None:
+        return [_table_split(str(path), kind, {"channels": channels, **arguments})]
     if name.endswith((".mdb", ".lmdb")):
         return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
     if name.endswith((".nc", ".nc4", ".cdf")):

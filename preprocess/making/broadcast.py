@@ -182,7 +182,7 @@ def packed(block: Block, rows: Indices | None) -> Array:
     return whole.reshape(-1).view(np.uint8)
 
 
-def room_for(block: Block, rows: Indices | None) -> Array:
+def _room_for(block: Block, rows: Indices | None) -> Array:
     """Return the memory into which a block of samples, or some rows of it, is received."""
     if not isinstance(block, np.ndarray):
         return block.room(rows)
@@ -454,7 +454,7 @@ class _Receive:
         self._byte = MPI.BYTE
         self._status = MPI.Status()
         self.is_end = False
-        self._rows, self._rooms = rows, [room_for(block, rows) for block in (inputs, targets)]
+        self._rows, self._rooms = rows, [_room_for(block, rows) for block in (inputs, targets)]
         self.size = sum(room.nbytes for room in self._rooms)
         self._requests: list[MPI.Request] = []
         self._inputs_here = rows is not None and not len(rows)

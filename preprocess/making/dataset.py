@@ -201,7 +201,7 @@ class Preparation:
         self._suffix.apply_into(image, rng, input_view)
 
 
-def common_layout(layouts: Sequence[SampleLayout]) -> SampleLayout | None:
+def _common_layout(layouts: Sequence[SampleLayout]) -> SampleLayout | None:
     """Return the layout of samples of all these, -1 for a side that differs; the first's where kinds differ."""
     if not layouts:
         return None
@@ -213,7 +213,7 @@ def common_layout(layouts: Sequence[SampleLayout]) -> SampleLayout | None:
     return replace(first, input_shape=tuple(sides))
 
 
-def set_target(view: Array, target: object) -> None:
+def _set_target(view: Array, target: object) -> None:
     """Write a target into its place, (1, ...); NumPy alone would stretch or cut what does not fit."""
     if type(target) is np.int64 and view.dtype == np.int64 and view.ndim == 1:  # a class, as most are
         view[0] = target
@@ -303,7 +303,7 @@ class Dataset:
         A side is -1 where it differs. Held-out samples are kept if they have as many sides, and the same dtypes.
         """
         kept = [preparation for preparation in self._preparations.values() if preparation.is_kept]
-        return common_layout([preparation.prepared_layout for preparation in kept])
+        return _common_layout([preparation.prepared_layout for preparation in kept])
 
     @property
     def fingerprints(self) -> dict[str, Fingerprint]:
@@ -518,7 +518,7 @@ class Dataset:
                 else:
                     image, target = trial.watch(sample, (seed, epoch), preparation.source.read)
                 stage = "transform"
-                set_target(target_view, target)
+                _set_target(target_view, target)
                 if store is None or key is None:
                     preparation.pipeline.apply_into(image, rng, input_view)
                     return None

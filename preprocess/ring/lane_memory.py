@@ -1,6 +1,6 @@
 """The division of the ring's memory: the control block of the ring and of each lane, and the lanes' samples.
 
-Every (reader, writer) pair of a lane has three semaphores:
+Every (reader, maker) pair of a lane has three semaphores:
 
 * filled: the writer adds a token for each portion that it has published, the reader takes it before it reads the slot;
 * freed: the reader adds a token for each portion that it has released, the writer takes it before it fills that anew;
@@ -47,14 +47,14 @@ _ENTRY = 16  # bytes of the table for a sample: where it begins, and its length,
 _SLOTS_OF_LARGEST = 2
 
 
-def ragged_lane_bytes(layout: SampleLayout, slots: int, slot_samples: int, makers: int) -> int:
+def _ragged_lane_bytes(layout: SampleLayout, slots: int, slot_samples: int, makers: int) -> int:
     """Return the bytes of a lane for so many slots of samples of the mean length, and two of the largest a maker."""
     largest = makers * _largest_slot(layout, slot_samples)
     content = max(slots * slot_samples * _mean(layout) + largest, _SLOTS_OF_LARGEST * largest)
     return slots * slot_samples * _index_bytes(layout) + content + (2 + makers) * _LINE
 
 
-def ragged_slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, makers: int) -> int:
+def _ragged_slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, makers: int) -> int:
     """Return how many slots of samples of the mean length a lane of `size` bytes holds, a multiple of the makers.
 
     Fewer than two for each maker, where it has no room for two slots of largest samples for each.
@@ -299,6 +299,7 @@ class RingShape:
         slot_samples: samples of a slot.
         readers: most readers on the node; they are named 0 to readers - 1 (ranks of the node's communicator).
         writers: preprocessors of the whole run; they are named 0 to writers - 1.
+        makers: most of them that fill one lane; 0: all. Every reader of a lane has semaphores with so many.
     """
 
     lanes: int
@@ -306,11 +307,17 @@ class RingShape:
     slot_samples: int
     readers: int
     writers: int
+    makers: int = 0
 
     def __post_init__(self) -> None:
         smallest = min(self.lanes, self.lane_bytes, self.slot_samples, self.readers, self.writers)
         if smallest < 1:
             raise ValueError(f"{self}: each of these is at least 1")
+
+    @property
+    def most_makers(self) -> int:
+        """Writers that can fill one lane."""
+        return min(self.makers or self.writers, self.writers)
 
     @property
     def ring_control_bytes(self) -> int:
@@ -320,7 +327,7 @@ class RingShape:
     @property
     def lane_control_bytes(self) -> int:
         """Bytes of one lane's control block."""
-        semaphores = 1 + self.readers + self.writers + 3 * self.readers * self.writers
+        semaphores = 1 + self.readers + self.writers + 3 * self.readers * self.most_makers
         return _round(8 * (_WORDS + 2 * self.readers + 2 * self.writers), _LINE) + SEMAPHORE_BYTES * semaphores
 
     @property
@@ -418,7 +425,7 @@ class LaneControl:
         order: the writers that fill the slots in turn; the first so many are those of the current opening.
         opened_readers, opened_writers: a token for each opening that a reader or writer may attach to.
         detached: a token whenever a reader or a writer goes.
-        filled, freed, left: see the module.
+        filled, freed, left: see the module; per reader, and per place of a writer among the makers of the opening.
         data: the samples, uint8.
     """
 
@@ -431,9 +438,7 @@ class LaneControl:
         self.opened_readers = carver.semaphores(readers)
         self.opened_writers = carver.semaphores(writers)
         self.detached = carver.semaphores(1)
-        self.filled = carver.semaphores(readers, writers)
-        self.freed = carver.semaphores(readers, writers)
-        self.left = carver.semaphores(readers, writers)
+        self.filled, self.freed, self.left = (carver.semaphores(readers, shape.most_makers) for _ in range(3))
         self.data = carver.take(shape.lane_bytes)
 
     def initialise(self) -> None:
@@ -488,21 +493,21 @@ def lane_bytes(layout: SampleLayout, samples: int, slot_samples: int, writers: i
     """
     slots = max(_round(math.ceil(samples / slot_samples), writers), 2 * writers)
     if layout.is_ragged:
-        return ragged_lane_bytes(layout, slots, slot_samples, writers)
+        return _ragged_lane_bytes(layout, slots, slot_samples, writers)
     return slots * slot_samples * (layout.input_bytes + layout.target_bytes) + _LINE
 
 
 def slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, writers: int) -> int:
     """Return how many slots of such samples a lane of `size` bytes holds, a multiple of the writers."""
     if layout.is_ragged:
-        return ragged_slots_that_fit(layout, size, slot_samples, writers)
+        return _ragged_slots_that_fit(layout, size, slot_samples, writers)
     slots = (size - _LINE) // (slot_samples * (layout.input_bytes + layout.target_bytes))
     return max(slots, 0) // writers * writers
 
 
-def bytes_needed(lanes: int, lane_bytes: int, slot_samples: int, readers: int, writers: int) -> int:
+def bytes_needed(lanes: int, lane_bytes: int, slot_samples: int, readers: int, writers: int, makers: int = 0) -> int:
     """Return the bytes of shared memory that a node's ring takes; see RingShape for the arguments."""
-    return RingShape(lanes, lane_bytes, slot_samples, readers, writers).bytes
+    return RingShape(lanes, lane_bytes, slot_samples, readers, writers, makers).bytes
 
 
 def each(numbers: Integers) -> Iterator[int]:

@@ -222,7 +222,7 @@ class LaneReader:
         if until <= self._released:
             return
         for portion in range(self._released * portions, until * portions):
-            self._control.freed.post(self._reader, makers[portion % writers])
+            self._control.freed.post(self._reader, portion % writers)
         for portion in range(max(self._released * portions, until * portions - writers), until * portions):
             self._ring.bells.ring(makers[portion % writers])
         self._released = until
@@ -234,8 +234,8 @@ class LaneReader:
             return
         self._open, self._ragged = False, None
         del self.inputs, self.targets, self._beside
-        for writer in self._makers:
-            self._control.left.post(self._reader, writer)
+        for place, writer in enumerate(self._makers):
+            self._control.left.post(self._reader, place)
             self._ring.bells.ring(writer)
         fence()
         self._control.active[self._reader] = 0
@@ -266,29 +266,32 @@ class LaneReader:
     ) -> bool:
         told = False
         while self.available < stop_position:
-            writer = self._makers[self._arrived % len(self._makers)]
-            if self._control.filled.try_wait(self._reader, writer):
+            place = self._arrived % len(self._makers)
+            if self._control.filled.try_wait(self._reader, place):
                 self._arrived += 1
                 continue
             if not told and self.on_waiting is not None:
                 self.on_waiting()
             told, left = True, deadline - time.monotonic()
-            if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK) if left > 0 else _TICK):
+            if self._control.filled.wait(self._reader, place, seconds=min(left, _TICK) if left > 0 else _TICK):
                 self._arrived += 1
                 continue
             if stopped is not None and stopped():
                 return False
+            writer = self._makers[place]
             if self._ring.writer_is_dead(writer):
-                self._take_last_token(writer)
+                self._take_last_token(place)
             elif left <= 0 and (left <= -_LONGER * timeout or not self.is_held_up):
                 seconds = timeout * (1 + _LONGER) if self.is_held_up else timeout
                 raise RingTimeout(f"{self._awaited(writer)} for {seconds:.3g} s{self._held_up()}")
         return True
 
-    def _take_last_token(self, writer: int) -> None:
+    def _take_last_token(self, place: int) -> None:
         """Take what a dead writer published before its end, if its portion of this slot is among it."""
-        if not self._control.filled.try_wait(self._reader, writer):
-            raise WriterLost(f"{self._awaited(writer)}, which is dead; start the run again, it goes on where it was")
+        if not self._control.filled.try_wait(self._reader, place):
+            raise WriterLost(
+                f"{self._awaited(self._makers[place])}, which is dead; start the run again, it goes on where it was"
+            )
         self._arrived += 1
 
     def _awaited(self, writer: int) -> str:
@@ -371,10 +374,10 @@ class SlotHolder(Protocol):
 
 
 class _LocalReader:
-    """A reader of this node as a holder of one writer's slots."""
+    """A reader of this node as a holder of the slots of one writer, by its place among the makers."""
 
-    def __init__(self, reader: int, writer: int, ring: RingControl, control: LaneControl) -> None:
-        self._pair = (reader, writer)
+    def __init__(self, reader: int, place: int, ring: RingControl, control: LaneControl) -> None:
+        self._pair = (reader, place)
         self._ring, self._control = ring, control
         self._released = 0
 
@@ -419,18 +422,19 @@ class LaneWriter:
         self._ring, self._control = ring, control
         self._slots, makers = int(control.words[1]), control.makers
         divided = control.portions > 1
-        self._place, self._makers = (0, 1) if divided else (makers.index(writer), len(makers))
+        place = makers.index(writer)
+        self._place, self._makers = (0, 1) if divided else (place, len(makers))
         self.samples, self.ahead = self._slots * shape.slot_samples, control.ahead * shape.slot_samples
         self._ragged: tuple[RaggedLane, ByteRegion] | None = None
         self._whole = not divided
         self._next: Slot | None = None
         if layout.is_ragged:
             lane = RaggedLane(layout, control.data, self._slots, shape.slot_samples, len(makers))
-            self._ragged = lane, lane.region(makers.index(writer))
+            self._ragged = lane, lane.region(place)
             self._inputs, self._targets = _NOTHING, lane.targets
         else:
             self._inputs, self._targets = control.blocks(layout, self.samples)
-        self.holders: list[SlotHolder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
+        self.holders: list[SlotHolder] = [_LocalReader(r, place, ring, control) for r in each(control.active)]
         self._turn = 0  # slots published
         self._looked = time.monotonic()
         self._open = True
@@ -607,8 +611,8 @@ class Lane:
         """Let a reader leave that is known to be dead or never to attach; nothing happens if it has left."""
         if not self._control.active[reader]:
             return
-        for writer in self._control.makers:
-            self._control.left.post(reader, writer)
+        for place, writer in enumerate(self._control.makers):
+            self._control.left.post(reader, place)
             self._ring.bells.ring(writer)
         fence()
         self._control.active[reader] = 0
@@ -662,6 +666,8 @@ class Lane:
         makers = makers or range(self._shape.writers)
         if len(set(makers)) < len(makers) or not all(0 <= maker < self._shape.writers for maker in makers):
             raise LaneError(f"makers {list(makers)}: each is one of the ring's writers, 0 to {self._shape.writers - 1}")
+        if len(makers) > self._shape.most_makers:
+            raise LaneError(f"{len(makers)} makers: {self._shape.most_makers} at most fill a lane of this ring")
         slots = self._slots(layout, samples, len(makers))
         writers = makers if writers is None else writers
         self._wait_until_idle(timeout)
@@ -777,7 +783,9 @@ class Ring:
         self.lanes = tuple(Lane(number, shape, self.control, control) for number, control in enumerate(controls))
 
     @classmethod
-    def create(cls, node_comm: MPI.Intracomm, lanes: int, lane_bytes: int, slot_samples: int, writers: int) -> Ring:
+    def create(
+        cls, node_comm: MPI.Intracomm, lanes: int, lane_bytes: int, slot_samples: int, writers: int, makers: int = 0
+    ) -> Ring:
         """Make the ring of a node. Collective over the processes that share the node's memory.
 
         Args:
@@ -786,11 +794,12 @@ class Ring:
             lane_bytes: bytes for the samples of one lane, see the function lane_bytes.
             slot_samples: samples of a slot.
             writers: preprocessors of the whole run.
+            makers: most of them that fill one lane; 0: all.
 
         Raises:
             SharedMemoryError: too little is free; the same on every rank, before anything is allocated.
         """
-        shape = RingShape(lanes, lane_bytes, slot_samples, node_comm.size, writers)
+        shape = RingShape(lanes, lane_bytes, slot_samples, node_comm.size, writers, makers)
         ring = cls(node_memory(node_comm, shape.bytes), shape)
         if node_comm.rank == 0:
             ring._initialise()

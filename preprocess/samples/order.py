@@ -204,7 +204,7 @@ def epoch_order(length: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     return order
 
 
-def drawn_order(weights: npt.NDArray[np.float64], seed: int, epoch: int) -> npt.NDArray[np.int64]:
+def _drawn_order(weights: npt.NDArray[np.float64], seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """Return the indices of one epoch that are drawn by weights, as many as there are, (length,).
 
     It is the draw of torch's WeightedRandomSampler with a generator seeded with seed + epoch.
@@ -245,13 +245,13 @@ class EpochOrders:
         self._orders: OrderedDict[tuple[int, int], npt.NDArray[Any]] = OrderedDict()
 
     def of(self, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """The order of an epoch, see `order_of` and `drawn_order`, (length,)."""
+        """The order of an epoch, see `order_of` and `_drawn_order`, (length,)."""
         key = (seed, epoch)
         if key not in self._orders:
             order = (
                 order_of(self.length, seed, epoch, self.blocks)
                 if self.weights is None
-                else drawn_order(self.weights, seed, epoch)
+                else _drawn_order(self.weights, seed, epoch)
             )
             self._orders[key] = order.astype(self._dtype)
             if len(self._orders) > self._kept:

@@ -110,20 +110,20 @@ def lanes(readers: Sequence[Reader], costs: PreparingCosts | None, most: int) ->
     found: list[tuple[Reader, list[int]]] = []
     for _, group in groupby(order, key=lambda index: readers[index].place):
         members = list(group)
-        party = as_one_reader([readers[index] for index in members])
+        party = _as_one_reader([readers[index] for index in members])
         if found and joins(found[-1][0], party, costs):
-            found[-1] = as_one_reader([found[-1][0], party]), found[-1][1] + members
+            found[-1] = _as_one_reader([found[-1][0], party]), found[-1][1] + members
         else:
             found.append((party, members))
     while len(found) > most:
         gaps = [ahead.place - behind.place for (ahead, _), (behind, _) in zip(found, found[1:])]
         nearest = gaps.index(min(gaps))
         (ahead, some), (behind, others) = found[nearest : nearest + 2]
-        found[nearest : nearest + 2] = [(as_one_reader([ahead, behind]), some + others)]
+        found[nearest : nearest + 2] = [(_as_one_reader([ahead, behind]), some + others)]
     return [members for _, members in found]
 
 
-def as_one_reader(readers: Sequence[Reader]) -> Reader:
+def _as_one_reader(readers: Sequence[Reader]) -> Reader:
     """Return readers of one lane as one: from the rearmost's place on, as slow as the slowest."""
     rates = [reader.rate for reader in readers if reader.rate is not None]
     return replace(

@@ -139,7 +139,7 @@ class SubsetSamples:
         return max(padded - self.count, 0)
 
 
-def checked_part(part: Part | None) -> Part | None:
+def _checked_part(part: Part | None) -> Part | None:
     """Return a part as it is used: its subset an int, or a tuple of ints; None for all samples.
 
     Raises:
@@ -159,7 +159,7 @@ def checked_part(part: Part | None) -> Part | None:
     return replace(part, subset=tuple(indices.tolist()) if indices.ndim else int(indices))
 
 
-def with_folds(data: DatasetSpec, part: Part | None) -> DatasetSpec:
+def _with_folds(data: DatasetSpec, part: Part | None) -> DatasetSpec:
     """Return what a service makes of data where a fold is held out: each training sample is a held-out one, too.
 
     Raises:
@@ -173,7 +173,7 @@ def with_folds(data: DatasetSpec, part: Part | None) -> DatasetSpec:
     return replace(data, held_out=data.train)
 
 
-def part_label(part: Part | None) -> str:
+def _part_label(part: Part | None) -> str:
     """Return a short name of a part, another for each; empty for all samples."""
     return "" if part is None else blake2b(repr(part).encode(), digest_size=8).hexdigest()
 
@@ -547,7 +547,7 @@ class SharedLoader:
         self.drop_last = drop_last
         self._kind = HELD_OUT if held_out else TRAIN
         self._prepare = prepare
-        self._part = checked_part(part)
+        self._part = _checked_part(part)
         data = _read_by(data, self._part)
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
         shuffled = OrderSpec.from_json(order)
@@ -620,7 +620,7 @@ class SharedLoader:
             "batch_size": self.batch_size,
             "replicas": self.replicas,
             "seed": self.seed,
-            "part": part_label(self._part),
+            "part": _part_label(self._part),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -633,7 +633,7 @@ class SharedLoader:
             if state[key] != getattr(self, key):
                 rule = f"the state is of a loader with {key} {state[key]}, this one has {getattr(self, key)}"
                 raise DataSpecError(state[key], rule, f"make the loader with {key}={state[key]}")
-        if state.get("part", "") != part_label(self._part):
+        if state.get("part", "") != _part_label(self._part):
             rule = "the state is of a loader with another part of the samples"
             raise DataSpecError(state.get("part", ""), rule, "make the loader with the part that it had")
         self._next = self._now = (state["epoch"], state["batches"])
@@ -719,7 +719,7 @@ def _read_by(data: Any, part: Part | None) -> DatasetSpec | Any:
     """Return the data set by its names, for a loader of a part, or the object that was handed over."""
     spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
     if isinstance(spec, DatasetSpec):
-        return with_folds(spec, part)
+        return _with_folds(spec, part)
     check_map_style(data, type(data).__qualname__)
     return data
 

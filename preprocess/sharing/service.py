@@ -336,7 +336,7 @@ class SecondLanes:
         return PreparingCosts(first, second, self.workers) if first and second else None
 
 
-def kept_budget(dataset: Dataset, settings: ServiceSettings, costs: SampleCosts | None) -> StoreBudget | None:
+def _kept_budget(dataset: Dataset, settings: ServiceSettings, costs: SampleCosts | None) -> StoreBudget | None:
     """Each preprocessor's part; None where prepared samples are not kept."""
     if settings.store == 0:
         return None
@@ -368,7 +368,7 @@ class Service:
         self._shape = settings.ring_shape(dataset.layout)
         self._ring, self._descriptor = Ring.passed(self._shape, 2 * self._shape.lane_bytes)
         costs = sample_costs(dataset)
-        budget = kept_budget(dataset, settings, costs)
+        budget = _kept_budget(dataset, settings, costs)
         self._workers = WorkerPool(self._ring, dataset, self._close_in_children, budget)
         second = SecondLanes.of(settings, costs, budget)
         self._groups = ReadingGroups(settings.patience, self._places, second.beside)

@@ -98,7 +98,7 @@ def open_array(path: str) -> Any:
     Raises:
         SourceError: it is missing, or no such file of numbers.
     """
-    with numpy_errors_named(path), open_file(existing(path)) as file:
+    with _numpy_errors_named(path), open_file(existing(path)) as file:
         if file.read(len(_ZIP)) == _ZIP:
             return Archive(path)
         file.seek(0)
@@ -134,7 +134,7 @@ class Archive:
         if name not in self._members:
             raise SourceError(name, f"{self._path} holds no such array", spelling_advice(name, self.files))
         member = self._members[name]
-        with numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
+        with _numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
             shape, _, dtype = npy_header(stream)
             claimed = math.prod(shape) * dtype.itemsize
             if stream.tell() + claimed != member.file_size:
@@ -143,7 +143,7 @@ class Archive:
         return PackedArray(self._path, name, shape, dtype, stored, lambda: self._read(member))
 
     def _read(self, member: zipfile.ZipInfo) -> Array:
-        with numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
+        with _numpy_errors_named(self._path), self._opened() as packed, packed.open(member) as stream:
             found: Array = np.lib.format.read_array(stream, allow_pickle=False)
             return found
 
@@ -222,7 +222,7 @@ def npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextmanager
-def numpy_errors_named(path: str) -> Iterator[None]:
+def _numpy_errors_named(path: str) -> Iterator[None]:
     """Turn what NumPy and zip raise on a damaged file into SourceError."""
     try:
         with refusals_named():

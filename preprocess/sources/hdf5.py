@@ -117,7 +117,7 @@ class ArraySplit(_Split):
         return np.frombuffer(self._content(index), self._dtype).reshape(self._shape), self._labels[index]
 
 
-def open_split(path: str, file: Any, split: str, verify: bool) -> EncodedSplit | ArraySplit:
+def _open_split(path: str, file: Any, split: str, verify: bool) -> EncodedSplit | ArraySplit:
     """Open one split of an open h5py file of this layout.
 
     Raises:
@@ -129,7 +129,7 @@ def open_split(path: str, file: Any, split: str, verify: bool) -> EncodedSplit |
 
 
 def read_index(path: str, file: Any, split: str) -> SplitIndex:
-    """Read all of a split but its samples, and check it against its digest. Raises as `open_split`."""
+    """Read all of a split but its samples, and check it against its digest. Raises as `_open_split`."""
     version = file.attrs.get("version")
     if version != VERSION:
         raise SourceError(path, f"has version {version} of the layout, this program reads {VERSION}", "convert anew")
@@ -269,7 +269,7 @@ def _opened(
         if file.attrs.get("format") == FORMAT:
             with file:
                 refuse_elsewhere(path, file, WHOLE)
-                return open_split(str(path), file, split, verify)
+                return _open_split(str(path), file, split, verify)
     for given, what in ((split != "train", "split"), (verify, "verify")):
         if given:
             rule = f"{what} is for converted files, and this is another HDF5 file"

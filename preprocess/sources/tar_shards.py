@@ -55,30 +55,30 @@ class TarFields:
     @property
     def input_is_array(self) -> bool:
         """Whether inputs are NumPy files; they are images otherwise."""
-        return self.inputs is not None and plain_ending(self.inputs) == "npy"
+        return self.inputs is not None and _plain_ending(self.inputs) == "npy"
 
     @property
     def target_is_array(self) -> bool:
         """Whether targets are NumPy files, which are read with each sample; others are kept in the index."""
-        return self.targets is not None and plain_ending(self.targets) == "npy"
+        return self.targets is not None and _plain_ending(self.targets) == "npy"
 
 
-def checked_fields(inputs: Any, targets: Any, label: Any) -> TarFields:
+def _checked_fields(inputs: Any, targets: Any, label: Any) -> TarFields:
     """Return the fields that arguments name.
 
     Raises:
         SourceError: one cannot be read as an input, or as a target.
     """
     fields = TarFields(_ending(inputs, "inputs"), _ending(targets, "targets"), str(label))
-    if fields.inputs is not None and plain_ending(fields.inputs) not in (*IMAGE_EXTENSIONS, "npy"):
+    if fields.inputs is not None and _plain_ending(fields.inputs) not in (*IMAGE_EXTENSIONS, "npy"):
         rule = f"an input is an image ({', '.join(IMAGE_EXTENSIONS)}) or an array (npy), gzipped (.gz) or not"
         raise SourceError(inputs, rule, "name such a member's ending: inputs: jpg")
-    if fields.targets is not None and plain_ending(fields.targets) not in ("cls", "txt", "json", "npy"):
+    if fields.targets is not None and _plain_ending(fields.targets) not in ("cls", "txt", "json", "npy"):
         raise SourceError(targets, "a target is a cls, txt, json or npy file, gzipped or not", "write targets: cls")
     return fields
 
 
-def plain_ending(ending: str) -> str:
+def _plain_ending(ending: str) -> str:
     """Return the last part of an ending, that of packing left out: npy of x.npy.gz."""
     return ending.removesuffix(".gz").rpartition(".")[2]
 
@@ -129,7 +129,7 @@ def value_of(content: bytes, ending: str, label: str, what: str) -> int | float 
     Raises:
         SourceError: it holds none.
     """
-    kind = plain_ending(ending)
+    kind = _plain_ending(ending)
     if kind == "json":
         return _json_value(content, label, what)
     text = content.decode("utf-8", "replace").strip()
@@ -518,7 +518,7 @@ def open_tar(
         SourceError: no such shards, no tar files, compressed ones, or samples without input or target.
     """
     channels = check_channels(channels)
-    fields = checked_fields(inputs, targets, label)
+    fields = _checked_fields(inputs, targets, label)
     shards = [shard_index(shard, fields) for shard in file_paths(path, _ENDINGS, SHARDS)]
     if not any(len(shard.offsets) for shard in shards):
         if fields.inputs is not None:

@@ -38,7 +38,7 @@ def pair(size: Any, name: str, least: int) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def check_number(value: Any, name: str, low: float, high: float) -> None:
+def _check_number(value: Any, name: str, low: float, high: float) -> None:
     """Check that a parameter is a number within [low, high].
 
     Raises:
@@ -48,7 +48,7 @@ def check_number(value: Any, name: str, low: float, high: float) -> None:
         raise TransformError(value, f"{name} is a number from {low} to {high}", f"mend {name}")
 
 
-def number_range(value: Any, name: str, low: float, high: float) -> tuple[float, float]:
+def _number_range(value: Any, name: str, low: float, high: float) -> tuple[float, float]:
     """Return a parameter that is a range [least, greatest] within [low, high].
 
     Raises:
@@ -57,14 +57,14 @@ def number_range(value: Any, name: str, low: float, high: float) -> tuple[float,
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise TransformError(value, f"{name} is a range of two numbers", f"write {name}: [{low:g}, {high:g}]")
     for number in value:
-        check_number(number, name, low, high)
+        _check_number(number, name, low, high)
     if value[0] > value[1]:
         rule = f"{name} is a range [least, greatest]"
         raise TransformError(value, rule, f"write {name}: [{value[1]}, {value[0]}]")
     return float(value[0]), float(value[1])
 
 
-def require_opencv(what: str) -> None:
+def _require_opencv(what: str) -> None:
     """Check that OpenCV is installed.
 
     Raises:
@@ -74,13 +74,13 @@ def require_opencv(what: str) -> None:
         raise TransformError(what, "needs OpenCV", "pip install opencv-python-headless")
 
 
-def interpolation_flag(name: str, what: str) -> int:
+def _interpolation_flag(name: str, what: str) -> int:
     """Return OpenCV's number of an interpolation, see `Resize`.
 
     Raises:
         TransformError: there is no such one, or OpenCV is not installed.
     """
-    require_opencv(what)
+    _require_opencv(what)
     import cv2
 
     if name not in _INTERPOLATIONS:
@@ -117,7 +117,7 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any])
     return np.empty(shape, dtype)
 
 
-def set_checked(transform: Any, **values: Any) -> None:
+def _set_checked(transform: Any, **values: Any) -> None:
     """Set fields of a frozen transform to their checked form: (vertical, horizontal) of a size, floats of a range."""
     for name, value in values.items():
         object.__setattr__(transform, name, value)
@@ -141,12 +141,12 @@ class Resize:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        interpolation_flag(self.interpolation, "resize")
+        _interpolation_flag(self.interpolation, "resize")
         if (self.size is None) == (self.shortest is None):
             given = {"size": self.size, "shortest": self.shortest}
             raise TransformError(given, "resize takes size or shortest, one of them", "write resize: {size: 224}")
         if self.size is not None:
-            set_checked(self, size=pair(self.size, "size", 1))
+            _set_checked(self, size=pair(self.size, "size", 1))
         elif not isinstance(self.shortest, int) or isinstance(self.shortest, bool) or self.shortest < 1:
             raise TransformError(self.shortest, "shortest is a whole number of at least 1", "write shortest: 256")
 
@@ -173,7 +173,7 @@ class Resize:
 
     @cached_property
     def _flag(self) -> int:
-        return interpolation_flag(self.interpolation, "resize")
+        return _interpolation_flag(self.interpolation, "resize")
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class RandomCrop:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        set_checked(self, size=pair(self.size, "size", 1), padding=pair(self.padding, "padding", 0))
-        check_number(self.fill, "fill", -(2**31), 2**31)
+        _set_checked(self, size=pair(self.size, "size", 1), padding=pair(self.padding, "padding", 0))
+        _check_number(self.fill, "fill", -(2**31), 2**31)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         height, width, channels = image_shape(shape, "random_crop")
@@ -240,7 +240,7 @@ class CenterCrop:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        set_checked(self, size=pair(self.size, "size", 1))
+        _set_checked(self, size=pair(self.size, "size", 1))
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         height, width, channels = image_shape(shape, "center_crop")
@@ -281,9 +281,9 @@ class RandomResizedCrop:
     keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        interpolation_flag(self.interpolation, "random_resized_crop")
-        scale, ratio = number_range(self.scale, "scale", 0, 1), number_range(self.ratio, "ratio", 0, 2**31)
-        set_checked(self, size=pair(self.size, "size", 1), scale=scale, ratio=ratio)
+        _interpolation_flag(self.interpolation, "random_resized_crop")
+        scale, ratio = _number_range(self.scale, "scale", 0, 1), _number_range(self.ratio, "ratio", 0, 2**31)
+        _set_checked(self, size=pair(self.size, "size", 1), scale=scale, ratio=ratio)
         for value, name in ((self.scale, "scale"), (self.ratio, "ratio")):
             if value[0] <= 0:
                 raise TransformError(value, f"{name} is above 0", f"mend {name}")
@@ -333,7 +333,7 @@ class RandomResizedCrop:
 
     @cached_property
     def _flag(self) -> int:
-        return interpolation_flag(self.interpolation, "random_resized_crop")
+        return _interpolation_flag(self.interpolation, "random_resized_crop")
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class Flip:
     keeps_shape: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number(self.probability, "probability", 0, 1)
+        _check_number(self.probability, "probability", 0, 1)
         if self.direction not in ("horizontal", "vertical"):
             advice = spelling_advice(str(self.direction), ("horizontal", "vertical"))
             raise TransformError(self.direction, "flip knows no such direction", advice)
@@ -398,9 +398,9 @@ class Rotation:
     keeps_shape: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_opencv("rotation")
-        check_number(self.degrees, "degrees", 0, 180)
-        check_number(self.fill, "fill", -(2**31), 2**31)
+        _require_opencv("rotation")
+        _check_number(self.degrees, "degrees", 0, 180)
+        _check_number(self.fill, "fill", -(2**31), 2**31)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         channels = image_shape(shape, "rotation")[2]
@@ -457,7 +457,7 @@ class ColourJitter:
     keeps_shape: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_opencv("colour_jitter")
+        _require_opencv("colour_jitter")
         self._ranges  # noqa: B018 checks them
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -483,19 +483,19 @@ class ColourJitter:
         ranges = [_factors(getattr(self, name), name) for name in ("brightness", "contrast", "saturation")]
         turns = self.hue
         if isinstance(turns, (int, float)):
-            check_number(turns, "hue", 0, 0.5)
+            _check_number(turns, "hue", 0, 0.5)
             turns = [-turns, turns]
         return tuple(
             None if ends == (neutral, neutral) else ends
-            for ends, neutral in zip([*ranges, number_range(turns, "hue", -0.5, 0.5)], (1, 1, 1, 0))
+            for ends, neutral in zip([*ranges, _number_range(turns, "hue", -0.5, 0.5)], (1, 1, 1, 0))
         )
 
 
 def _factors(value: Any, name: str) -> tuple[float, float]:
     if isinstance(value, (int, float)):
-        check_number(value, name, 0, _GREATEST)
+        _check_number(value, name, 0, _GREATEST)
         return max(0.0, 1.0 - value), 1.0 + value
-    return number_range(value, name, 0, _GREATEST)
+    return _number_range(value, name, 0, _GREATEST)
 
 
 def _brightness(image: Array, factor: float, out: Array) -> Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.rig import SCHEDULES, Rig
-from tests.device.waits import COPIES, FEEDS, GROUPS, OTHERS, STEPS, Mutant
+from tests.device.waits import COPIES, FEED, FEEDS, GROUPS, OTHERS, STEPS, Mutant
 
 LOOKS = 3  # the sums of another process may be there in time by chance, where it has the cores
 
@@ -35,7 +35,7 @@ def test_another_missing_wait_shows(rig: Rig, look: str) -> None:
 def test_the_code_as_it_is_shows_nothing(rig: Rig) -> None:
     same = ("import torch", "import torch", SCHEDULES)
     assert rig.call("mutants.harm_to_steps", COPIES, *same, RIG_FORBID="others") == ""
-    assert rig.call("mutants.harm_to_feeds", *same, RIG_FORBID="others") == ""
+    assert rig.call("mutants.harm_to_feeds", FEED, *same, RIG_FORBID="others") == ""
 
 
 @pytest.mark.parametrize("mutant", GROUPS, ids=lambda mutant: mutant.name)

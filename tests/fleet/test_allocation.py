@@ -17,7 +17,7 @@ from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
-from fleet.session.walltime import Walltime
+from fleet.session.opened import Walltime
 from tests.journals import as_event, read_lines
 
 NOW = 1_700_000_000.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,52 @@ def test_a_batch_that_was_chosen_outlasts_a_power_cut(tmp_path: Path, synced: di
     journal.close()
     assert b'"batch":16' in synced[str(tmp_path / "journal.jsonl")]
     assert b"journal.jsonl" in synced[str(tmp_path)]
+
+
+def test_ends_of_jobs_share_a_sync_beside_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many jobs end while the disk is busy with the first: nobody waits for it, and all are there once it is closed."""
+    real, begun, free, synced = os.fsync, threading.Event(), threading.Event(), []
+
+    def fsync(descriptor: int) -> None:
+        begun.set()
+        assert free.wait(10.0)
+        synced.append(path.read_bytes().count(b"\n"))
+        real(descriptor)
+
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.write(events.Done(job="first", epoch=1))
+    assert begun.wait(10.0)
+    for number in range(20):
+        journal.write(events.Done(job=f"job-{number}", epoch=1))
+    free.set()
+    journal.close()
+    assert synced[-1] == 21 and len(synced) <= 3
+
+
+def test_a_sync_that_failed_beside_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def fsync(_: int) -> None:
+        failed.set()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.write(events.Done(job="a", epoch=1))
+    assert failed.wait(10.0)
+    with pytest.raises(OSError, match="journal.jsonl"):
+        while True:  # the thread may yet have to say so
+            journal.write(events.Stopping())
+    journal.close()
+
+
+def test_a_best_checkpoint_is_on_the_disk_before_the_one_before_goes(tmp_path: Path, synced: dict[str, bytes]) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.write(events.Checkpoint(job="a", epoch=2, path="x", best=events.Best("loss", 0.5, 2)))
+    assert b'"checkpoint"' in synced[str(tmp_path / "journal.jsonl")]
+    journal.close()
 
 
 def test_new_folders_outlast_a_power_cut(tmp_path: Path, synced: dict[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
-from fleet.session.mixed_kinds import mixes_kinds, stays_on_one
+from fleet.session.devices import mixes_kinds, stays_on_one
 from fleet.spec import EnsembleSpec
 from fleet.workers.runtime import Runtime
 

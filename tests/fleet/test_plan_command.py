@@ -18,7 +18,7 @@ from torch import nn
 from fleet.machine.devices import usable_memory
 from fleet.profiling.sizing import refused_on, size_of
 from fleet.report.wording import readable_bytes
-from fleet.session.memory_checks import Room, memory_problem
+from fleet.session.input_checks import Room, memory_problem
 from preprocess import SampleLayout
 
 ROOT = Path(__file__).parents[2]

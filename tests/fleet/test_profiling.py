@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fleet.journal.whole_files import ProfileError, RateProfile
-from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.measure import keep_busy, made_up_batch, measure
-from fleet.profiling.sizing import Size, assumed_rate
-from fleet.session.measuring.plan import (
-    Measurement,
-    demand,
-    first_pass,
-    largest_count,
-    preprocessors_needed,
-    second_pass,
-)
+from fleet.profiling.sizing import Size, assumed_rate, guessed_rate
+from fleet.session.measuring import Measurement, demand, first_pass, largest_count, preprocessors_needed, second_pass
 from preprocess import SampleLayout
 from trainers import Group, Trainer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.session.throttle import Seldom
+from fleet.session.running import Seldom
 
 
 def calls(seconds: float, every: float, until: float) -> int:

@@ -19,10 +19,9 @@ import fleet
 from benchmarks.torchmetrics_figures import differences, figures
 from fleet.commands.cli import app
 from fleet.journal.metric_order import MetricOrder
-from fleet.models.figures import Figures, disagreement, diversity
 from fleet.models.members import read_members
-from fleet.models.vote import greedy_counts, greedy_picks, halves
-from fleet.session.held_out import held_out_of
+from fleet.models.validation_data import held_out_of
+from fleet.models.vote import Figures, disagreement, diversity, greedy_counts, greedy_picks, halves
 from preprocess import Dataset
 from preprocess.samples.order import HELD_OUT
 from tests.run.support import parts

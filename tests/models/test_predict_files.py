@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
 from fleet.models.errors import HarvestError
-from fleet.session.predict.own_file import samples_of
+from fleet.models.validation_data import samples_of
 from fleet.spec import load
 from preprocess import SourceError
 from preprocess.conversion.convert import convert

@@ -14,12 +14,10 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
-from fleet.models.figures import Figures
 from fleet.models.load import Ensemble
 from fleet.models.members import read_members
-from fleet.models.network import TrainedNetwork, read_network
-from fleet.models.soup import soup_of
-from fleet.models.vote import halves
+from fleet.models.network import TrainedNetwork, read_network, soup_of
+from fleet.models.vote import Figures, halves
 from tests.models.support.held_out_arrays import held_out_arrays
 from tests.run.support.ensembles import RunFolder
 

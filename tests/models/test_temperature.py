@@ -15,9 +15,7 @@ from torch.nn.functional import nll_loss
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.models.figures import Figures
-from fleet.models.temperature import MOST, fitted_temperature, scaled
-from fleet.models.vote import halves
+from fleet.models.vote import MOST, Figures, fitted_temperature, halves, scaled
 from tests.models.support.held_out_arrays import held_out_arrays
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder

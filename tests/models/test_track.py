@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.models.tracked.mlflow_store import MlflowStore
-from fleet.models.tracked.reading import read_tracked
+from fleet.models.mlflow_store import MlflowStore
+from fleet.models.tracking import read_tracked
 from tests.models.support.families import BEST, mlp
 from tests.run.support.ensembles import RunFolder, faulty, write_ensemble
 from tests.run.support.processes import FLEET, run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.numbered import fingerprints as twelve
-from fleet.session.opening.fingerprints import Fingerprints, changes_between, changes_on_disk, code_in
+from fleet.models.provenance import Fingerprints, changes_between, changes_on_disk, code_in
 from fleet.spec import load
 from fleet.spec.digest import code_changes, code_of
 from preprocess import Dataset, DatasetSpec, SourceSpec

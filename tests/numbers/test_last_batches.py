@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.session.input_checks import check_against_data
-from fleet.session.metric_trial import BatchTrials
+from fleet.session.input_checks import BatchTrials, check_against_data
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.workers.datasets import facts_of, open_datasets
 from fleet.workers.runtime import Runtime

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.numbered import measured_networks as own
-from fleet.session.metric_trial import BatchTrials
+from fleet.session.input_checks import BatchTrials
 from fleet.spec import EnsembleSpec, Problem, SpecTask
 from fleet.workers.datasets import facts_of, open_datasets
 from fleet.workers.runtime import Rehearsal, Runtime

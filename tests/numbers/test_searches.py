@@ -13,7 +13,7 @@ from benchmarks.numbered.fingerprints import fleet
 from benchmarks.numbered.searches import SMALL, ran, search, spec
 from fleet.journal.directory import RunDirectory
 from fleet.search.halving import Halving
-from fleet.session.same_spec import keep_to_spec
+from fleet.session.opened import keep_to_spec
 from fleet.spec import EnsembleSpec
 from fleet.workers.agreement import BadInput
 from tests.session.conftest import runtime

@@ -408,3 +408,31 @@ def test_sizes() -> None:
     assert Ring.forked(shape).lanes[1].open(LAYOUT, [0], 1) == 40
     with pytest.raises(ValueError, match="at least 1"):
         RingShape(0, 1000, 4, 3, 2)
+
+
+def test_a_lane_is_filled_by_any_writers_but_no_more_than_the_ring_is_made_for() -> None:
+    layout = SampleLayout((1,), "int64")
+    size = lane_bytes(layout, 16, 2, 2)
+    narrow, wide = RingShape(1, size, 2, 2, 50, makers=2), RingShape(1, size, 2, 2, 50)
+    assert narrow.bytes < wide.bytes / 2
+    ring = Ring.forked(narrow)
+    (lane,) = ring.lanes
+    with pytest.raises(LaneError, match="3 makers: 2 at most fill a lane of this ring"):
+        lane.open(layout, [0, 1], 1, makers=[0, 1, 2])
+    for generation, makers in enumerate(([49, 7], [30]), 1):
+        lane.open(layout, [0, 1], generation, makers=makers)
+        writers = [lane.writer(number, layout, generation) for number in makers]
+        readers = [lane.reader(number, layout, generation) for number in range(2)]
+        for begin in range(0, 24, 4):
+            for writer in (writers * 2)[:2]:
+                with writer.slot(timeout=5.0) as slot:
+                    slot.targets[:] = np.arange(slot.start, slot.stop)
+            for reader in readers:
+                assert reader.wait(begin + 4, timeout=5.0)
+                assert reader.take(range(begin, begin + 4))[1].tolist() == list(range(begin, begin + 4))
+                reader.release(begin + 4)
+        readers[0].leave()
+        lane.dismiss(1)
+        assert all(writer.deserted for writer in writers)
+        for writer in writers:
+            writer.close()

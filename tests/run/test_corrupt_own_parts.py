@@ -11,7 +11,7 @@ import pytest
 
 import trainers
 from fleet.models.recorded_spec import recorded_job, recorded_spec
-from fleet.session.held_out import held_out_of
+from fleet.models.validation_data import held_out_of
 from fleet.spec.subsets import part_of
 from tests.run.support import parts
 from tests.run.support.bits import assert_same_bits, final_states

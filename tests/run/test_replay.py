@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.session.replay.recorded_job import ReplayedJob
+from fleet.models.replay import ReplayedJob
 from tests.journals import read_lines
 from tests.run.support.ensembles import RunFolder, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run

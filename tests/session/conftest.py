@@ -15,11 +15,10 @@ from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.launch.launched import StopFlag
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.ready import make_ready
-from fleet.session.wire import Wire
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime
@@ -122,21 +121,21 @@ def rehearsed(rank: Callable[..., Rank], runtime: Runtimes, alone: ClusterMap) -
     return make
 
 
-def wire_of(me: Rank) -> Wire:
-    return Wire(me.mailbox(TO_COORDINATOR), me.cluster, lambda: None)
+def wire_of(me: Rank) -> Broadcast:
+    return Broadcast(me.mailbox(TO_COORDINATOR), me.cluster, lambda: None)
 
 
 @pytest.fixture
-def wire() -> Callable[[Rank], Wire]:
+def wire() -> Callable[[Rank], Broadcast]:
     return wire_of
 
 
 @pytest.fixture
-def opening(tmp_path: Path) -> Callable[[Rank], AbstractContextManager[Opened]]:
+def opening(tmp_path: Path) -> Callable[[Rank], AbstractContextManager[SessionContext]]:
     """The second stage of a session, quietly; its journal is closed behind it."""
 
     @contextmanager
-    def opened(me: Rank) -> Iterator[Opened]:
+    def opened(me: Rank) -> Iterator[SessionContext]:
         with redirect_stdout(io.StringIO()):
             ready = make_ready(me, RunOptions(tmp_path / "spec.yaml"))
             with output_to(ready.directory, len(me.runtime.spec.jobs)) as output:

@@ -11,9 +11,8 @@ import pytest
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import size_of
 from fleet.session.batch_bounds import BatchBound, BatchBounds
-from fleet.session.input_checks import check_input, grown_size, rooms_of
+from fleet.session.input_checks import BatchTrials, check_input, grown_size, rooms_of
 from fleet.session.lanes import ring_plan
-from fleet.session.metric_trial import BatchTrials
 from fleet.workers.runtime import Runtime
 from tests.session.conftest import SAMPLES
 

@@ -15,9 +15,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
-from fleet.session.measuring.batch_ends import BatchEnds
-from fleet.session.measuring.plan import Measurement
-from fleet.session.measuring.profiler import MeasurementResult
+from fleet.session.measuring import BatchEnds, Measurement, MeasurementResult
 from trainers.task.batch_plan import BatchSchedule
 
 WORKERS, OWN = 2, 8

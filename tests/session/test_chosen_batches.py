@@ -9,7 +9,7 @@ from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.protocol import SetBatch
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
-from fleet.session.chosen_batches import Batches
+from fleet.session.books import Batches
 from fleet.spec import Job
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.session.input_checks import check_input
-from fleet.session.metric_trial import BatchTrials
+from fleet.session.input_checks import BatchTrials, check_input
 from fleet.spec import SpecError
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Runtime

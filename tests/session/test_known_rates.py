@@ -12,7 +12,7 @@ import pytest
 
 from fleet.journal.directory import RunDirectory
 from fleet.journal.whole_files import RateProfile
-from fleet.session.known_rates import KnownRates
+from fleet.session.prediction import KnownRates
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime
 

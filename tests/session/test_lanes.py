@@ -75,12 +75,13 @@ def test_fewer_preprocessors_fill_a_lane_that_has_no_room_for_two_slots_of_each(
     bound = ring_plan(made, 40, 1000, room)
     assert whole.makers == 1000 and whole.lanes * whole.lane_bytes > 10 * room
     assert bound.lanes * bound.lane_bytes <= room and 1 < bound.makers < 100
+    assert bound.node_bytes(9) < whole.node_bytes(9) / 9, "semaphores are for makers, and not for all preprocessors"
 
 
 def test_a_ring_within_its_room_carries_the_largest_steps_through_shared_memory(runtime: Runtimes) -> None:
     made = runtime(*MANY, resources={"ring_samples": 512, "slot_samples": 4})
     plan = ring_plan(made, 40, 2, 80_000)
-    ring = Ring.create(MPI.COMM_SELF, plan.lanes, plan.lane_bytes, plan.slot_samples, plan.writers)
+    ring = Ring.create(MPI.COMM_SELF, plan.lanes, plan.lane_bytes, plan.slot_samples, plan.writers, plan.makers)
     try:
         assert ring.shape.bytes < plan.node_bytes(1) and plan.lanes * plan.lane_bytes <= 80_000
         (layout,) = (facts.layout for facts in made.facts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.profiling.largest_batch import FIRST, LargestFound, TooLarge, largest_fitting
+from fleet.profiling.measure import FIRST, LargestFound, TooLarge, largest_fitting
 
 
 class Device:

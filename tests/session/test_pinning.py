@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.session.options import RunOptions
-from fleet.session.pinning import _may_be_pinned
+from fleet.session.options import RunOptions, _may_be_pinned
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.launch.launched import StopFlag
-from fleet.session.measuring.plan import Measurement
-from fleet.session.measuring.profiler import Effort, MeasurementResult, Profiler, Waiting
+from fleet.session.measuring import Effort, Measurement, MeasurementResult, Profiler, Waiting
 from fleet.workers.rank import Rank
 
 RATE = 100.0

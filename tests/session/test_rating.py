@@ -14,12 +14,8 @@ from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
-from fleet.session.chosen_batches import Batches
-from fleet.session.measuring.plan import Measurement
-from fleet.session.measuring.profiler import MeasurementResult
-from fleet.session.measuring.rating import Rating
-from fleet.session.stages.books import record_of
-from fleet.session.wall_clock import WallClock
+from fleet.session.books import Batches, WallClock, record_of
+from fleet.session.measuring import Measurement, MeasurementResult, Rating
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess.making.costs import MadeRates

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.journal.directory import RunDirectory
 from fleet.journal.run_requests import AddedJobs
-from fleet.session.same_spec import keep_to_spec
+from fleet.session.opened import keep_to_spec
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import Rehearsal, Runtime
 

@@ -19,14 +19,12 @@ from fleet.journal.directory import DirectoryHeldError, RunDirectory
 from fleet.journal.lock import NAME, Holder
 from fleet.journal.run_requests import AddedJobs
 from fleet.machine.launch.launched import DONE, STOPPED
+from fleet.session.books import output_to
+from fleet.session.broadcast import Broadcast
+from fleet.session.coordinator_rank import run_session
+from fleet.session.opened import OvertakenError, SessionContext, kept, make_ready, open_run
 from fleet.session.options import RunOptions
-from fleet.session.stages.kept_directory import OvertakenError, kept
-from fleet.session.stages.opened import Opened, open_run
-from fleet.session.stages.output import output_to
-from fleet.session.stages.rated import rate_jobs
-from fleet.session.stages.ready import make_ready
-from fleet.session.stages.session import Session
-from fleet.session.wire import Wire
+from fleet.session.rated import rate_jobs
 from fleet.workers.agreement import BadInput
 from fleet.workers.rank import Rank
 from tests.journals import read_lines
@@ -34,8 +32,8 @@ from tests.journals import read_lines
 OPTIONS = RunOptions(Path("spec.yaml"))
 
 Ranks = Callable[..., Rank]
-Opening = Callable[[Rank], AbstractContextManager[Opened]]
-Wires = Callable[[Rank], Wire]
+Opening = Callable[[Rank], AbstractContextManager[SessionContext]]
+Wires = Callable[[Rank], Broadcast]
 Leave = Callable[..., None]
 
 
@@ -180,7 +178,7 @@ def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks
     me = rehearsed()
     me.stop.raised = True
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, OPTIONS, wire(me)).run() == STOPPED
+        assert run_session(me, OPTIONS, wire(me)) == STOPPED
     assert json.loads(me.directory.run_json.read_text())["status"] == "stopped"
     assert "stopped" in said.getvalue()
 
@@ -191,6 +189,6 @@ def test_a_session_whose_jobs_are_done_already_reports_and_ends_well(
     leave(rehearsed(), *({"event": "done", "job": job, "epoch": 3} for job in ("a", "b")))
     me = rehearsed()
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, OPTIONS, wire(me)).run() == DONE
+        assert run_session(me, OPTIONS, wire(me)) == DONE
     assert "2 of 2 networks done" in said.getvalue()
     assert (me.directory.path / "report.html").exists()

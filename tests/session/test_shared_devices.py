@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fleet.machine.cluster_map import pretended
 from fleet.machine.devices import ON_DEVICES
-from fleet.session.opening.libraries import HOROVOD, sharing
+from fleet.session.main import HOROVOD, sharing
 from fleet.session.options import RunOptions
 
 ASKED = RunOptions(Path("spec.yaml"))

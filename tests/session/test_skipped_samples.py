@@ -8,7 +8,7 @@ import pytest
 
 from fleet.coordination.protocol import SampleSkipped
 from fleet.journal.journal import Journal, read_journal
-from fleet.session.skipped_samples import SkippedBook
+from fleet.session.books import SkippedBook
 from preprocess.samples.errors import CorruptLimitError, SkippedSample
 from preprocess.samples.order import HELD_OUT, TRAIN
 from tests.journals import read_lines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.workers.preprocessor_rank import told_of
+from fleet.workers.agreement import told_of
 from preprocess import Dataset
 from preprocess.samples.errors import SampleError
 from preprocess.samples.order import TRAIN

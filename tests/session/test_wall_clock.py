@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.session.wall_clock import WallClock
+from fleet.session.books import WallClock
 
 NOON = 1_796_126_400.0  # 2026-12-01T12:00Z
 LINES: list[dict[str, Any]] = [

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fleet.journal.run_requests import AddedJobs
-from fleet.session.opening.whole_spec import whole_spec
 from fleet.session.options import ProfileOrder, RunOptions
+from fleet.session.whole_spec import whole_spec
 from fleet.spec import EnsembleSpec, SpecError
 from fleet.workers.agreement import BadInput
 

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import fleet
 from fleet.commands.cli import app
 from fleet.journal.whole_files import EnsembleFile
-from fleet.models.errors import HarvestError
-from fleet.models.program_errors import RunError
+from fleet.models.errors import HarvestError, RunError
 from fleet.models.recorded_spec import check_trusted
 from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run

@@ -21,7 +21,7 @@ READERS = {"read_text", "read_bytes", "fromfile"}
 
 MAY_WRITE = {
     "fleet/machine/doctor.py:_hdf5": "tries HDF5's locks in a folder of its own",
-    "fleet/session/from_python/process.py:start": "a folder of its own",
+    "fleet/session/from_python.py:start": "a folder of its own",
     "preprocess/conversion/hdf5_file.py:_hdf5": "HDF5 writes into a file that is open",
     "preprocess/ring/shared_memory.py:_nameless": "shared memory without a name",
 }
@@ -38,7 +38,7 @@ MAY_READ = {
     "fleet/cluster/batch_systems.py:_bounded": KERNEL,
     "fleet/cluster/batch_script.py:read_site": PACKAGE,
     "fleet/report/rendering.py:_template": PACKAGE,
-    "fleet/session/from_python/process.py:start": OWN,
+    "fleet/session/from_python.py:start": OWN,
     "fleet/workers/watchdog.py:state": KERNEL,
     "fleet/journal/lock.py:_boot": KERNEL,
     "preprocess/ring/shared_memory.py:_state_and_start": KERNEL,

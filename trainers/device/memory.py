@@ -62,9 +62,18 @@ class _Mallinfo(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_size_t)
         for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
         )
-    )  # fmt: skip
+    )
 
 
 def _free_bytes() -> float:

@@ -137,9 +137,15 @@ class Trainer(Progress):
     """
 
     def __init__(
-        self, task: Task, virtual_workers: int, group: Group, device: torch.device | str = "cpu",
-        compute: Compute | None = None, level: str | determinism.Arithmetic = "D1", reducer: ReducerOf = OrderedReduce,
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        virtual_workers: int,
+        group: Group,
+        device: torch.device | str = "cpu",
+        compute: Compute | None = None,
+        level: str | determinism.Arithmetic = "D1",
+        reducer: ReducerOf = OrderedReduce,
+    ) -> None:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
         Every member of `group` does the same. Sets the process's determinism to `level`, with torch's own float32 if it

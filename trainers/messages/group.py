@@ -129,10 +129,10 @@ class Group:
 
     def bcast(self, tensor: Tensor) -> None:
         """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
-        landing = _landing(tensor)
+        landing = _bytes(tensor.view(-1))
         self._down(landing)
-        if not self.is_master:
-            _land(landing, tensor)
+        if not self.is_master and tensor.device.type != "cpu":
+            tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(landing))
 
     def bcast_copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
@@ -267,13 +267,3 @@ class GroupNeighbours:
 def _bytes(tensor: Tensor) -> np.ndarray:
     """Return the bytes of a flat tensor on the host; the tensor's own memory where it is on the CPU."""
     return tensor.detach().cpu().view(torch.uint8).numpy()
-
-
-def _landing(tensor: Tensor) -> np.ndarray:
-    """Return host memory with the tensor's bytes: its own where it is on the CPU."""
-    return _bytes(tensor.view(-1))
-
-
-def _land(landing: np.ndarray, tensor: Tensor) -> None:
-    if tensor.device.type != "cpu":
-        tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(landing))

@@ -224,10 +224,16 @@ def _compare_tensors(name: str, left: Tensor, right: Tensor) -> TensorDifference
     index = tuple(int(i) for i in np.unravel_index(first, left.shape)) if left.dim() else ()
     distances = _distances(ours[where], theirs[where])
     return TensorDifference(
-        name, "values", left.numel() if left.shape != shape else ours.numel(), len(where), index,
-        _text(ours[first]), _text(theirs[first]),
-        _distance(ours[first], theirs[first]), max(distances, default=None),
-    )  # fmt: skip
+        name,
+        "values",
+        left.numel() if left.shape != shape else ours.numel(),
+        len(where),
+        index,
+        _text(ours[first]),
+        _text(theirs[first]),
+        _distance(ours[first], theirs[first]),
+        max(distances, default=None),
+    )
 
 
 def _bytes(tensor: Tensor) -> Tensor:

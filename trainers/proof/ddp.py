@@ -41,7 +41,7 @@ from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
 from trainers.repeatable.determinism import Float32
 from trainers.repeatable.plain_attributes import PlainAttributes
-from trainers.repeatable.process_settings import settings_kept
+from trainers.repeatable.process_settings import evaluating, settings_kept
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.history import History
@@ -237,12 +237,10 @@ class DdpRank:
             return {}
         random = RandomState.now(self._device)
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
         sums: list[Sums] = []
         own = self._attributes.changed()
         shapes: set[tuple[int, ...]] | None = set() if self._data.has_several_batches else None
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(self.model):
             for _, batch in self._data.held_out_batches():
                 seed_everything(self._seed)
                 with self._attributes.for_a_while(own):
@@ -250,8 +248,6 @@ class DdpRank:
                     sums.append(tasks.evaluation_sums(self._task, self.model, moved, shapes))
             for buffer, before in zip(self.model.buffers(), buffers):
                 buffer.copy_(before)
-        for module, mode in modes:
-            module.training = mode
         random.set(self._device)
         return values(sums, tasks.metric_objects(self._task))
 

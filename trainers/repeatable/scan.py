@@ -219,18 +219,16 @@ _BY_MULTIPROCESSORS: Mapping[type[nn.Module], str] = {
     **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.AdaptiveLogSoftmaxWithLoss), SUMS),
     **dict.fromkeys((nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention, nn.Bilinear, nn.CosineSimilarity), SUMS),
 }
-_DRAWN = frozenset((
-    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "bernoulli",
-    "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like", "normal", "normal_", "uniform_", "multinomial",
-    "gumbel_softmax", "exponential_", "poisson",
-))  # fmt: skip
-_SUMMED = frozenset((
-    "sum", "nansum", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "logsumexp",
-    "norm", "vector_norm", "softmax", "log_softmax", "softmin", "layer_norm", "batch_norm", "group_norm", "rms_norm",
-    "instance_norm", "normalize", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "lp_pool2d", "embedding", "embedding_bag", "index_add",
-    "index_add_", "scatter_add", "scatter_add_", "scaled_dot_product_attention", "cosine_similarity", "interpolate",
-))  # fmt: skip
+_DRAWN = (
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rrelu bernoulli bernoulli_ rand "
+    "randn randint rand_like randn_like normal normal_ uniform_ multinomial gumbel_softmax exponential_ poisson"
+)
+_SUMMED = (
+    "sum nansum mean nanmean var std var_mean std_mean prod cumsum cumprod logsumexp norm vector_norm softmax "
+    "log_softmax softmin layer_norm batch_norm group_norm rms_norm instance_norm normalize avg_pool1d avg_pool2d "
+    "avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d lp_pool2d embedding embedding_bag "
+    "index_add index_add_ scatter_add scatter_add_ scaled_dot_product_attention cosine_similarity interpolate"
+)
 """Names that a `forward` uses, of functions and of tensors' methods."""
 
 
@@ -252,22 +250,27 @@ def _reason_of_multiprocessors(module: nn.Module) -> str:
     if of_class is not None:
         return of_class
     names = frozenset(names_in_forward(module))
-    return DRAWS if names & _DRAWN else SUMS if names & _SUMMED else ""
+    return DRAWS if names & set(_DRAWN.split()) else SUMS if names & set(_SUMMED.split()) else ""
 
 
 _REFUSAL = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
 _POOLS = (
-    "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "fractional_max_pool2d", "fractional_max_pool3d",
-)  # fmt: skip
+    "avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d "
+    "fractional_max_pool2d fractional_max_pool3d"
+)
 _RESHAPED = (
-    "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
-    "grid_sampler_2d", "grid_sampler_3d",
-)  # fmt: skip
+    "upsample_linear1d upsample_bicubic2d reflection_pad1d reflection_pad2d reflection_pad3d grid_sampler_2d "
+    "grid_sampler_3d"
+)
 ON_GPUS_ALONE = frozenset(
-    (*(f"{name}_backward" for name in (*_POOLS, *_RESHAPED)), "max_unpool2d", "max_unpool3d", "nll_loss2d_forward")
+    (
+        *(f"{name}_backward" for name in f"{_POOLS} {_RESHAPED}".split()),
+        "max_unpool2d",
+        "max_unpool3d",
+        "nll_loss2d_forward",
+    )
 ) | {"_ctc_loss_backward", "put_", "histc", "median.dim", "nanmedian.dim"}
 """Operators that torch refuses on GPUs, as it has no deterministic form of them there, though it has on CPUs; those
 that hang on more than their name (`bincount` with weights, `cumsum` of floats) are not among them.

@@ -29,8 +29,15 @@ _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
 _MEND = "go on from an earlier checkpoint"
 _NAME_ONE = "give the path of a checkpoint that was written"
 _UNREADABLE = (  # what HDF5, JSON, NumPy and torch raise on content that makes no sense
-    ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "seed virtual_workers batch_size epoch step steps": int,
     "parameters optimizer layout pins": dict,

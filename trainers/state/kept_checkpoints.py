@@ -229,9 +229,7 @@ def inherited(own: Checkpoint, other: Checkpoint, arguments: Mapping[str, Any]) 
     ]
     groups = [_with(own.job, group, arguments) for group in own.optimizer["param_groups"]]
     optimizer = {**other.optimizer, "param_groups": groups}
-    return replace(
-        own, parameters=other.parameters, workers=workers, optimizer=optimizer, task_state=other.task_state
-    )  # fmt: skip
+    return replace(own, parameters=other.parameters, workers=workers, optimizer=optimizer, task_state=other.task_state)
 
 
 def _with(job: str, group: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -251,9 +251,16 @@ def lay_out_as_parameters(optimizer: optim.Optimizer) -> None:
 
 
 _KNOWN = {
-    optim.SGD, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Adadelta,
+    optim.SGD,
+    optim.Adam,
+    optim.AdamW,
+    optim.Adamax,
+    optim.NAdam,
+    optim.RAdam,
+    optim.RMSprop,
+    optim.Adadelta,
     optim.Adagrad,
-}  # fmt: skip
+}
 
 
 def is_unread(task: object, optimizer: optim.Optimizer) -> bool:

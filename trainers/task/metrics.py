@@ -232,9 +232,11 @@ class Mean:
     """A mean, of a function of (outputs, targets) that gives (sum, count)."""
 
     def __init__(
-        self, function: Callable[[Any, Any], tuple[float, float]], better: Direction | None = None,
+        self,
+        function: Callable[[Any, Any], tuple[float, float]],
+        better: Direction | None = None,
         finish: Callable[[float], float] = lambda mean: mean,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.better, self._function, self._finish = better, function, finish
 
     def state(self, outputs: Any, targets: Any) -> Any:
@@ -349,10 +351,13 @@ class Collected:
     """
 
     def __init__(
-        self, make: Callable[..., Any], arguments: Mapping[str, Any], better: Direction | None,
+        self,
+        make: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        better: Direction | None,
         read: Callable[[Any, Any], Given | None] = lambda outputs, targets: ((outputs, targets), {}),
         is_nothing: Callable[[Any], bool] = lambda metric: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """make: gives the object. read: of a batch, what it is updated with; None: nothing of that counts.
 
         is_nothing: whether an object with all states has nothing to compute a value of.

@@ -56,7 +56,7 @@ class ColumnKind:
     shape: tuple[int, ...] | None = None
 
 
-def column_kind(pa: Any, name: str, kind: Any, path: str) -> ColumnKind:
+def _column_kind(pa: Any, name: str, kind: Any, path: str) -> ColumnKind:
     """Return what a column of an Arrow type holds.
 
     Args:
@@ -298,7 +298,7 @@ def _allocated() -> int:
     return int(pa.total_allocated_bytes())
 
 
-def chosen_columns(pa: Any, table: Table, given: str | Sequence[str], what: str) -> list[ColumnKind]:
+def _chosen_columns(pa: Any, table: Table, given: str | Sequence[str], what: str) -> list[ColumnKind]:
     """Return the columns that an argument names.
 
     Raises:
@@ -312,7 +312,7 @@ def chosen_columns(pa: Any, table: Table, given: str | Sequence[str], what: str)
         if count != 1:
             rule = f"{table.path} has {'no such column' if not count else f'{count} columns of this name'}"
             raise SourceError(name, rule, f"name a column by {what}: {spelling_advice(name, table.schema.names)}")
-    return [column_kind(pa, name, table.schema.field(name).type, table.path) for name in names]
+    return [_column_kind(pa, name, table.schema.field(name).type, table.path) for name in names]
 
 
 _MIB = 2**20
@@ -475,14 +475,14 @@ class _Joined:
         return np.concatenate([np.atleast_1d(self._rows.value(index, name)) for name in self._names])
 
 
-def open_table(pa: Any, table: Table, arguments: TableArguments) -> TableSource:
+def _open_table(pa: Any, table: Table, arguments: TableArguments) -> TableSource:
     """Return the samples of a table.
 
     Raises:
         SourceError: it has no such columns, or they do not fit the arguments.
     """
-    inputs = chosen_columns(pa, table, arguments.inputs, "inputs")
-    targets = chosen_columns(pa, table, arguments.targets, "targets")
+    inputs = _chosen_columns(pa, table, arguments.inputs, "inputs")
+    targets = _chosen_columns(pa, table, arguments.targets, "targets")
     if targets[0].form == "file":
         rule = f"{table.path} has bytes in this column, and a target is a number, a list of numbers or a class's name"
         raise SourceError(targets[0].name, rule, "name another column by targets")
@@ -516,7 +516,7 @@ class TriedTable:
     def __init__(self, table: Table, names: Sequence[str]) -> None:
         import pyarrow as pa
 
-        self._table, self._columns = table, [chosen_columns(pa, table, name, "")[0] for name in dict.fromkeys(names)]
+        self._table, self._columns = table, [_chosen_columns(pa, table, name, "")[0] for name in dict.fromkeys(names)]
 
     def __len__(self) -> int:
         return len(self._table.rows)
@@ -655,11 +655,11 @@ def open_parquet(
         _refuse_parts(path, paths)
     arguments = TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
     try_table("Parquet", try_parquet, paths, arguments)
-    return open_table(pa, ParquetTable(paths), arguments)
+    return _open_table(pa, ParquetTable(paths), arguments)
 
 
 def try_parquet(told: str) -> None:
-    """In a process of its own: open files as `open_table` does, and read a little of them."""
+    """In a process of its own: open files as `_open_table` does, and read a little of them."""
     bounded(lambda path, paths, columns: TriedTable(ParquetTable(paths), columns), told)
 
 
@@ -855,11 +855,11 @@ def open_arrow(
         paths = file_paths(path, ARROW_ENDINGS, _ARROW_FILES)
     arguments = TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
     try_table("Arrow", try_arrow, paths, arguments)
-    return open_table(pa, ArrowTable(paths, features), arguments)
+    return _open_table(pa, ArrowTable(paths, features), arguments)
 
 
 def try_arrow(told: str) -> None:
-    """In a process of its own: open files as `open_table` does, and read a little of them."""
+    """In a process of its own: open files as `_open_table` does, and read a little of them."""
     bounded(lambda path, paths, columns: TriedTable(ArrowTable(paths, {}), columns), told)
 
 

@@ -33,7 +33,7 @@ _CARRIED = {
 }
 
 
-def mapped_ids(path: str, dtype: str | None) -> Array:
+def _mapped_ids(path: str, dtype: str | None) -> Array:
     """Map a file of ids, (n,): an .npy file, which says its dtype, or a raw one, whose dtype is given.
 
     Raises:
@@ -52,7 +52,7 @@ def mapped_ids(path: str, dtype: str | None) -> Array:
     return ids
 
 
-def carried_dtype(files: list[Array]) -> np.dtype[np.generic]:
+def _carried_dtype(files: list[Array]) -> np.dtype[np.generic]:
     """Return the dtype in which samples carry the ids of all these files."""
     return np.result_type(*{_CARRIED[ids.dtype.name] for ids in files})
 
@@ -149,7 +149,7 @@ class TokensSource:
         self._paths, self._files, self._cuts = list(paths), list(files), list(cuts)
         self._context, self._end, self._vocabulary = context, end, vocabulary
         self._ends: list[int] = np.cumsum([len(part) for part in cuts]).tolist()
-        self._dtype = carried_dtype(self._files)
+        self._dtype = _carried_dtype(self._files)
         self._signed = np.dtype("int32" if self._dtype == np.uint16 else "int64")
         target = self._dtype if end is None else self._signed
         self.layout = SampleLayout((context,), self._dtype.name, (context,), target.name)
@@ -215,7 +215,7 @@ def open_tokens(
     """
     _check_arguments(context, stride, packing, end, vocabulary)
     paths = file_paths(path, (".npy",), "a file, a pattern such as train-*.npy, or a list of these")
-    files = [mapped_ids(file, dtype) for file in paths]
+    files = [_mapped_ids(file, dtype) for file in paths]
     cuts: list[Cuts]
     if end is None:
         cuts = [Windows(len(ids), context + 1, stride or context) for ids in files]

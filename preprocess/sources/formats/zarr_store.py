@@ -37,7 +37,7 @@ _CODECS = frozenset(
 )
 
 
-def opened_group(path: str) -> Any:
+def _opened_group(path: str) -> Any:
     """Open the group of a store with the library, of version 2 or 3, which reads through `_read` alone.
 
     Raises:
@@ -50,7 +50,7 @@ def opened_group(path: str) -> Any:
     return zarr.open_group(_files_of_3(path), mode="r", use_consolidated=False)
 
 
-def check_opened(array: Any, path: str, name: str) -> None:
+def _check_opened(array: Any, path: str, name: str) -> None:
     """Hold the codecs of an opened array against those that hold numbers, whatever its files say. Raises SourceError"""
     metadata = getattr(array, "metadata", None)  # of zarr 3
     if metadata is None:
@@ -358,14 +358,14 @@ def open_zarr(
 
 def _variables(path: str, names: Sequence[str]) -> Mapping[str, Any]:
     with damage_named(path, "it", mend="give the folder of a Zarr group"):
-        group = opened_group(path)
+        group = _opened_group(path)
     found = {}
     for name in names:
         _check_name(name, path)
         with damage_named(path, f"its array {name!r}", mend=MEND):
             if name not in group or not hasattr(array := group[name], "chunks"):
                 raise SourceError(name, f"{path} holds no such array", spelling_advice(name, _arrays(path)))
-            check_opened(array, path, name)
+            _check_opened(array, path, name)
             found[name] = CheckedArray(array, path)
     return found
 

@@ -26,7 +26,7 @@ from fleet.report.run_page import render
 from fleet.report.tracking import Tracking
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import Cluster
-from fleet.session.skipped_samples import SkippedBook
+from fleet.session.books import SkippedBook
 from fleet.simulator.traces import TraceError, read_trace
 from tests.faults.fuzz.targets import Target
 from tests.faults.fuzz.text_targets import constant

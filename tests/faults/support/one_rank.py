@@ -19,11 +19,11 @@ from fleet.coordination.protocol import MakeRing
 from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.launch.launched import StopFlag
+from fleet.session import measuring
 from fleet.session.coordinator_rank import coordinate
-from fleet.session.measuring import rating
-from fleet.session.opening.opened_data import open_data
-from fleet.session.opening.whole_spec import whole_spec
+from fleet.session.main import open_data
 from fleet.session.options import RunOptions
+from fleet.session.whole_spec import whole_spec
 from fleet.spec import importable
 from fleet.workers.agreement import THREAD_END_SECONDS, agree_on_spec, ends_all, exit_code
 from fleet.workers.rank import GuardedThread, Rank, Ties
@@ -91,7 +91,7 @@ def main(spec: str, out: str) -> None:
     from mpi4py import MPI
 
     keep_generators_apart()
-    rating.THROUGHPUT_SECONDS = 0.01  # one preprocessor is enough
+    measuring.THROUGHPUT_SECONDS = 0.01  # one preprocessor is enough
     options = RunOptions(Path(spec), out=Path(out))
     sys.exit(exit_code(MPI.COMM_WORLD, partial(take_part, options, MPI.COMM_WORLD)))
 

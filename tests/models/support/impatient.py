@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fleet.session.predict.asked import AskedPrediction
-from fleet.session.predict.main import predict_on_rank
+from fleet.models.predict import AskedPrediction
+from fleet.models.predict_ranks import predict_on_rank
 
 if __name__ == "__main__":
     directory, members, data, seconds = sys.argv[1:]

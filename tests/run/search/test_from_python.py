@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fleet
-from fleet.models.program_errors import RunError
+from fleet.models.errors import RunError
 from fleet.spec import SpecError, load
 from tests.run.support.ensembles import Ensemble, RunFolder
 from tests.run.support.processes import started

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.search.journalled import journalled, section_of
-from fleet.session.recorded_choices import with_known_rule
+from fleet.session.chosen_workers import with_known_rule
 from fleet.session.search.recorded import recorded
 from fleet.spec import EnsembleSpec, load, results_mapping
 from fleet.workers.agreement import BadInput

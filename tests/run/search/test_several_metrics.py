@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fleet
-from fleet.models.program_errors import RunError
+from fleet.models.errors import RunError
 from tests.run.search.conftest import SEARCH
 from tests.run.search.test_searching_runs import assert_same_search, decisions
 from tests.run.support.ensembles import Ensemble, RunFolder, write_ensemble

@@ -84,7 +84,7 @@ class Gate:
 
 def _is_tried_or_compared() -> bool:
     """Whether a picture is made to try metrics, or for a fingerprint: as many are as there is time for."""
-    before = ("fleet.session.metric_trial", "preprocess.making.fingerprints", "preprocess.samples.fingerprint")
+    before = ("fleet.session.input_checks", "preprocess.making.fingerprints", "preprocess.samples.fingerprint")
     return any(frame.f_globals.get("__name__") in before for frame, _ in traceback.walk_stack(None))
 
 

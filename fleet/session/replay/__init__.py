@@ -1,1 +1,0 @@
-"""One job of a run again, alone: its task, its samples, and how far it came."""

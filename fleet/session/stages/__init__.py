@@ -1,1 +1,0 @@
-"""A session in its stages: ready, opened, rated, running."""
