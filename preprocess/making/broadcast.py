@@ -613,9 +613,16 @@ class SlotReceiver:
         writers = self._nodes.writers(self._node, spec)
         readers = spec.readers.get(self._node, ())
         lane.open(
-            spec.layout, readers, spec.generation, writers, spec.samples, 0.0,
-            makers=spec.makers, divided=spec.divided, ahead=spec.ahead,
-        )  # fmt: skip
+            spec.layout,
+            readers,
+            spec.generation,
+            writers,
+            spec.samples,
+            0.0,
+            makers=spec.makers,
+            divided=spec.divided,
+            ahead=spec.ahead,
+        )
         for reader in self._lost:
             lane.dismiss(reader)
         for writer in self._lost_writers:

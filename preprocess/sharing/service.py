@@ -255,9 +255,14 @@ class Openings:
         self._generation += 1
         spec = self._spec(lane.number, group)
         lane.open(
-            spec.layout, spec.readers[0], spec.generation,
-            samples=spec.samples, timeout=0.0, divided=spec.divided, ahead=spec.ahead,
-        )  # fmt: skip
+            spec.layout,
+            spec.readers[0],
+            spec.generation,
+            samples=spec.samples,
+            timeout=0.0,
+            divided=spec.divided,
+            ahead=spec.ahead,
+        )
         self._specs[group.number] = spec
         return spec
 
@@ -297,9 +302,16 @@ class Openings:
         key = StreamKey(dataset.name, stream.seed, stream.epoch)
         readers = tuple(sorted(group.places))
         return LaneSpec(
-            lane, self._generation, key, schedule, dataset.layout, {0: readers}, self._samples,
-            divided=self._divided, blocks=dataset.orders.blocks,
-        )  # fmt: skip
+            lane,
+            self._generation,
+            key,
+            schedule,
+            dataset.layout,
+            {0: readers},
+            self._samples,
+            divided=self._divided,
+            blocks=dataset.orders.blocks,
+        )
 
 
 def first_place(spec: LaneSpec) -> int:

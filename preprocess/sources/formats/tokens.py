@@ -184,8 +184,10 @@ class TokensSource:
         if ids.dtype.kind == "i" and (least := int(ids.min())) < 0:
             raise ValueError(f"{self.describe(index)}: {least} is among them, and ids are at least 0")
         if self._vocabulary is not None and (most := int(ids.max())) >= self._vocabulary:
-            raise ValueError(f"{self.describe(index)}: {most} is among them, and a vocabulary of {self._vocabulary} "
-                             f"has ids up to {self._vocabulary - 1}")  # fmt: skip
+            raise ValueError(
+                f"{self.describe(index)}: {most} is among them, and a vocabulary of {self._vocabulary} "
+                f"has ids up to {self._vocabulary - 1}"
+            )
 
 
 def open_tokens(

@@ -281,8 +281,12 @@ def _check_alike(path: str, variables: Mapping[str, Any], names: Sequence[str]) 
 def _packing(variable: Any) -> Packing:
     attributes = dict(variable.attrs)
     number = lambda name, default: float(np.asarray(attributes.get(name, default)).reshape(-1)[0])
-    missing = [value for name in ("_FillValue", "missing_value") if name in attributes
-               for value in np.asarray(attributes[name]).reshape(-1).tolist()]  # fmt: skip
+    missing = [
+        value
+        for name in ("_FillValue", "missing_value")
+        if name in attributes
+        for value in np.asarray(attributes[name]).reshape(-1).tolist()
+    ]
     kept = tuple(float(value) for value in missing if isinstance(value, (int, float)) and value == value)
     return Packing(number("scale_factor", 1.0), number("add_offset", 0.0), kept)
 
