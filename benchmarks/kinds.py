@@ -27,7 +27,7 @@ from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Epoch, Event, Started
 from fleet.journal.journal import read_journal
 from fleet.machine.launch.launched import DONE
-from fleet.scheduling.easyscale.dealing import deal, turns
+from fleet.scheduling.easyscale.kind_curves import deal, turns
 
 WORKERS = 4  # dealt 3 and 1 to devices of speeds 2 and 1: 3 turns instead of 4
 REPETITIONS, EPOCHS, WARM_UP = 3, 10, 3

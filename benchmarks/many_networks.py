@@ -18,9 +18,9 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded
 from fleet.journal import events
 from fleet.journal.journal import Journal
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 
 SAMPLES = 5000
 WORKERS = 4

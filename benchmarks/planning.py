@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import at_most
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
 from fleet.scheduling.placing.placement import score
 from fleet.scheduling.policies import BUILT_IN, PAPERS, Policy, policy
 

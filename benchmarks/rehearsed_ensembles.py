@@ -17,11 +17,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.premises import Premises
-from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.simulation import Simulation, SimulationConfig
+from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 
 NETWORKS, DEVICES_PER_NODE = 24, 6
 SLOWEST, FASTEST = 22.0, 176.0
@@ -117,8 +114,8 @@ def simulated_seconds(networks: Sequence[Network], devices: int, name: str, form
     trace = Trace.of(columns, "rehearsed ensembles").with_curves(curves)
     cluster = Cluster((DEVICES_PER_NODE,) * (devices // DEVICES_PER_NODE))
     machine = MeasuredMachine(cluster, RunRates(curves), Costs(forming, forming))
-    premises = Premises(slack=RING_SAMPLES, whole_steps=True)
-    return Simulation(trace, machine, policy(name), premises=premises).run().makespan
+    config = SimulationConfig(slack=RING_SAMPLES, whole_steps=True)
+    return Simulation(trace, machine, policy(name), config=config).run().makespan
 
 
 def _trace_job(network: Network) -> TraceJob:

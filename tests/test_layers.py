@@ -22,8 +22,7 @@ ROOMS = {
         "cluster", "spec", "profiling", "journal", "scheduling",
     ),
     "fleet.scheduling": (
-        "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",
-        "placing", "model",
+        "policies", "variable_batch", "elasticflow", "reservations", "easyscale", "placing", "model",
     ),
     "preprocess": (
         "sharing", "making", "store", "conversion", "ring", "sources", "transforms", "samples", "files",

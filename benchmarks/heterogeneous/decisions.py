@@ -12,10 +12,10 @@ from benchmarks.heterogeneous.workloads import ABSENT, MIXED, folder, rates, tra
 from benchmarks.papers.sia_machine import SiaApplication, SiaMachine, SiaRates
 from benchmarks.simulated.part import Part, uncollected
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting
 
 SMALL, LARGE = 0.020, 1.0

@@ -26,7 +26,7 @@ from benchmarks.papers.sia_machine import Placement, SiaAgent
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.configurations import configurations_of
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 
 STEPS = 60  # of the subgradient method
 SLOT, MOST_SLOTS = 50.0, 1600

@@ -15,7 +15,7 @@ from benchmarks.heterogeneous.cbc_program import Cbc
 from benchmarks.heterogeneous.workloads import MIXED, rates, trace_of
 from benchmarks.papers.sia import Sia, Solver
 from benchmarks.papers.sia_machine import SiaMachine
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 

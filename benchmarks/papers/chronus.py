@@ -11,14 +11,10 @@ import numpy as np
 
 from benchmarks.papers.edf import MARGIN, by_deadline
 from fleet.scheduling.model.arrays import Counts
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.placing.resizing import resized
-from fleet.scheduling.policies.checks import check_seconds
-from fleet.scheduling.queues.gang import too_large
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, Trigger, check_seconds
+from fleet.scheduling.placing.placement import resized
+from fleet.scheduling.policies.fifo import too_large
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Earliest deadline first for jobs that scale: who has how many devices, and when each would be done."""
+"""Earliest deadline first, alone and with admission control (Liu and Layland, 1973; ElasticFlow, ASPLOS'23, 6)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.resizing import resized
-from fleet.scheduling.policies.checks import check_flag, check_seconds
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_flag, check_seconds
+from fleet.scheduling.placing.placement import resized
 
 MARGIN = 1e-6
 """Seconds before its deadline at which a job must be done: what clocks and rounding may take."""

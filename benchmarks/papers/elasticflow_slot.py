@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.elasticflow.promises import Promises
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, Trigger
 from fleet.scheduling.policies.elasticflow import ElasticFlow
 
 BEYOND_ITS_QUOTA = "its user has as much promised as the quota allows"

@@ -1,4 +1,4 @@
-"""Nodes that serve jobs of one size: Gandiva's affinity (Xiao et al., OSDI'18, 4.2)."""
+"""Gandiva: nodes with an affinity for one size of job, shared by time slicing (Xiao et al., OSDI'18)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import ClassVar
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.policies.checks import check_flag, check_period
-from fleet.scheduling.queues.gang import too_large
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_flag, check_period
+from fleet.scheduling.policies.fifo import too_large
 
 
 @dataclass(eq=False)

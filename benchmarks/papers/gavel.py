@@ -1,4 +1,4 @@
-"""The linear program that gives each job a share of the time on each kind of device (Gavel, OSDI'20, 3.1)."""
+"""Gavel: shares of time on each kind of device, and rounds that bring jobs to them (Narayanan et al., OSDI'20)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_period
 from fleet.scheduling.placing.configurations import may_have
 from fleet.scheduling.placing.homes import curve_on
-from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.variable_batch.kind_goodput import kind_goodput
 
 _STEPS = 100  # of Newton's method, at most

@@ -6,13 +6,10 @@ import heapq
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_mean_epochs, check_period
 from fleet.scheduling.model.remaining_epochs import remaining_samples
-from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.staying import placed_or_staying
-from fleet.scheduling.policies.checks import check_mean_epochs, check_period
+from fleet.scheduling.placing.placement import placed_or_staying
 
 
 @dataclass(frozen=True)

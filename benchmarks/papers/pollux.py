@@ -1,4 +1,4 @@
-"""Goodput: how fast a job gets on, if its batch size may be chosen (Pollux, OSDI'21, 3)."""
+"""Pollux: devices and batch sizes by goodput (Qiao et al., OSDI'21)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.staying import placed_or_staying
-from fleet.scheduling.policies.checks import check_period, check_seconds
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_period, check_seconds
+from fleet.scheduling.placing.placement import placed_or_staying
 
 
 class Tuned(NamedTuple):

@@ -1,4 +1,4 @@
-"""Step times and gradient noise of Pollux (Qiao et al., OSDI'21; branch osdi21-artifact of petuum/adaptdl)."""
+"""The machine of Pollux: goodput by placement, batch and epoch (Qiao et al., OSDI'21, 5.3; petuum/adaptdl)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ import numpy as np
 from benchmarks.papers.pollux import Tuned
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import Costs, MachineOfCosts, UnknownRate, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import TraceTable, read_table
+from fleet.simulator.traces.table import TraceError, TraceProblem, TraceTable, read_table
+from fleet.simulator.traces.trace import TraceJob
 
 PLACEMENTS, SCALABILITY, VALIDATION = "placements.csv", "scalability.csv", "validation-*.csv"
 PER_NODE = 4

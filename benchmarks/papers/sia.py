@@ -1,4 +1,4 @@
-"""The integer program that gives each job one configuration or none, within the devices of each kind (Sia, 3.4)."""
+"""Sia: kind, count and batch of every job by one integer program (Jayaram Subramanya et al., SOSP'23)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_period
 from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have, placed
 from fleet.scheduling.placing.homes import curve_on
-from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes, kind_goodput
 
 NONE = -1

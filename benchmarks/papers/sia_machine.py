@@ -1,4 +1,4 @@
-"""Step times on several kinds of device, and gradient noise, as Sia's workloads have them (SOSP'23)."""
+"""The machine of Sia: goodput by kind, placement, batch and epoch (Jayaram Subramanya et al., SOSP'23)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from benchmarks.papers.pollux_machine import (
 )
 from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
 from fleet.simulator.machines.kinds import check_kinds
 from fleet.simulator.machines.machine import Adapting, Costs, UnknownRate, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.table import TraceError, TraceProblem
+from fleet.simulator.traces.trace import TraceJob
 from preprocess.files.reading import read_json
 
 PLACEMENTS, SCALABILITY, CONSTANTS = "placements-{}.csv", "scalability-{}.csv", "config.json"

@@ -6,15 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_period, last_multiple
 from fleet.scheduling.model.remaining_epochs import remaining_samples
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import last_multiple
-from fleet.scheduling.placing.staying import staying
-from fleet.scheduling.policies.checks import check_period
-from fleet.scheduling.queues.gang import too_large
+from fleet.scheduling.placing.placement import staying
+from fleet.scheduling.policies.fifo import too_large
 
 
 @dataclass(frozen=True)

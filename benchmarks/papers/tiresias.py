@@ -1,4 +1,4 @@
-"""Jobs in queues by the service that they have had, kept from plan to plan: a plan's cost depends on changes."""
+"""Tiresias: two-dimensional least attained service, in discretised queues (Gu et al., NSDI'19)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from fleet.scheduling.model.free_devices import FreeDevices
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.queues.gang import too_large
+from fleet.scheduling.model.cluster import FreeDevices
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
+from fleet.scheduling.policies.fifo import too_large
 
 _ROUNDING = 1e-9  # of a threshold: service is a sum of products
 
@@ -158,7 +156,7 @@ class ServiceQueues:
         """When a job that runs reaches the threshold of a queue."""
         if queue == self.count - 1:
             return math.inf
-        return job.since + (self._thresholds[queue] - job.attained + job.pardoned) / held
+        return job.since + (self._thresholds[queue] - job.attained + job.service_reset) / held
 
     def _raise(self, state: State) -> None:
         while self._first(self._starving, False) <= state.time:
@@ -170,7 +168,7 @@ class ServiceQueues:
 
     def _queue(self, job: JobState) -> int:
         """The queue in which it was when it got what it holds now, or lost all."""
-        return bisect_right(self._limits, job.attained - job.pardoned)
+        return bisect_right(self._limits, job.attained - job.service_reset)
 
     def _run(self, entry: _Entry) -> None:
         place = entry.place
@@ -187,7 +185,7 @@ class ServiceQueues:
     def _wait(self, job: JobState, queue: int, since: float) -> None:
         leaves = math.inf
         if self._promote and queue:
-            leaves = since + self._promote * (job.attained_at(since) - job.pardoned) / job.gang
+            leaves = since + self._promote * (job.attained_at(since) - job.service_reset) / job.gang
             heapq.heappush(self._starving, (leaves, job.name))
         self._places[job.name] = _Place(queue, 0, leaves)
         heapq.heappush(self._waiting[queue].setdefault(job.gang, []), (job.arrival, job.name))

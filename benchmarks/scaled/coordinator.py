@@ -33,9 +33,9 @@ from fleet.coordination.protocol import TO_COORDINATOR, AtStep, EpochEnded, Mess
 from fleet.coordination.worker_channel import WorkerChannel
 from fleet.journal.journal import Journal, read_journal
 from fleet.machine.launch.launched import StopFlag
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
 from fleet.session.lanes import LaneBook, ring_plan
 from fleet.spec import EnsembleSpec

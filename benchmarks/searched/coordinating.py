@@ -21,7 +21,7 @@ from fleet.session.broadcast import Broadcast
 from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.session.rated import rate_jobs
-from fleet.session.running import Seldom, start
+from fleet.session.running import Throttle, start
 from fleet.session.search.first_trials import first_trial
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
@@ -81,7 +81,7 @@ def coordinated(trials: int, devices: int) -> Coordinated:
     with tempfile.TemporaryDirectory(prefix="coordinating-") as name, _opened(Path(name), trials, devices) as opened:
         ranks = opened.broadcast.mailbox
         assert isinstance(ranks, PlayedRanks)
-        seldom = Seldom(lambda: None)  # what is written so takes its part of a run's time, however long that is
+        seldom = Throttle(lambda: None)  # what is written so takes its part of a run's time, however long that is
         begin = thread_time()
         replace(start(opened, rate_jobs(opened)), writing=seldom, showing=seldom).train()
         cpu = thread_time() - begin - ranks.played

@@ -13,15 +13,11 @@ from functools import lru_cache
 from benchmarks.simulated.drawn_ensemble import PER_NODE, Ensemble, ensemble_trace
 from benchmarks.simulated.drawn_losses import drawn_losses
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.rounds import PlannedRound
-from fleet.simulator.rounds import RoundObserver as WatchedRounds
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.outcome import PlannedRound, SimulationOutcome
+from fleet.simulator.outcome import RoundObserver as WatchedRounds
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces.trace import Trace
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160)
@@ -81,8 +77,8 @@ def trained(
     trace, rounds = drawn(devices, seed, ensemble), Rounds(policy)
     trace = trace.with_losses(losses(seed, ensemble)) if shown else trace
     machine = MeasuredMachine(Cluster((PER_NODE,) * (devices // PER_NODE)), RunRates(trace.curves), costs)
-    watch, premises = WatchedRounds(), Premises(seed, BUFFER)
-    outcome = Simulation(trace, machine, rounds, premises=premises, watch=watch).run()  # type: ignore[arg-type]
+    watch, config = WatchedRounds(), SimulationConfig(seed, BUFFER)
+    outcome = Simulation(trace, machine, rounds, config=config, watch=watch).run()  # type: ignore[arg-type]
     if not outcome.finished.all():
         raise RuntimeError(f"{policy.name} left {int((~outcome.finished).sum())} networks untrained on {devices} GPUs")
     planned = watch.until(dict(zip(outcome.names, outcome.end.tolist())))

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.reservations.reservation import SpeedLevels
 
 Floats = npt.NDArray[np.float64]
 

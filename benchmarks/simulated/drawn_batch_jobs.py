@@ -10,10 +10,9 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.variable_batch.scalability import Scalability
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.draws import chosen, generator, uniform
-from fleet.simulator.traces.trace import Trace
+from fleet.scheduling.policies.throughput import Scalability
+from fleet.simulator.traces.synthetic import chosen, generator, uniform
+from fleet.simulator.traces.trace import JobColumns, Trace
 
 FORMAT = "batch-jobs"
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.draws import generator
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.synthetic import generator
+from fleet.simulator.traces.trace import JobColumns, Trace
 
 FORMAT = "ensemble"
 STREAM = "images"

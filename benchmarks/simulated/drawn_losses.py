@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.simulator.traces.draws import generator
+from fleet.simulator.traces.synthetic import generator
 
 _POWERS = (0.5, 1.5)  # bounds of p, drawn evenly
 _FLOORS = (0.05, 0.3)  # bounds of c, drawn evenly

@@ -10,12 +10,9 @@ from typing import ClassVar
 
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.policies.easyscale import EasyScale
-from fleet.scheduling.policies.fifo import Fifo
-from fleet.scheduling.queues.gang import take_gang
+from fleet.scheduling.policies.fifo import Fifo, take_gang
 from fleet.simulator.machines.kinds import MIXED_KINDS, KindMachine, RateReading, read_kind_rates
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.outcome import SimulationOutcome

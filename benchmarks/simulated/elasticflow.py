@@ -9,10 +9,9 @@ import numpy as np
 
 from benchmarks.simulated.part import Part, published, uncollected
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
+from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rates
 from fleet.simulator.outcome import SimulationOutcome

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.sharing.knapsacks import NEVER, fewest_devices, knapsacks
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.policies.sharing import NEVER, fewest_devices, knapsacks
 
 
 def one_stream_bound(jobs: Sequence[JobState], samples: Floats, devices: int, steps: int = 80) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from benchmarks.simulated.published_profiles import BatchProfile
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import Costs, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.trace import TraceJob
 
 
 class ProfiledMachine:

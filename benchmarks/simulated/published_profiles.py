@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.scheduling.variable_batch.scalability import AllReduceTimes, Scalability
+from fleet.scheduling.policies.throughput import AllReduceTimes, Scalability
 
 FACTORS: Mapping[int, float] = {8: 0.86, 11: 1.06, 16: 1.3, 22: 1.45, 32: 1.66}
 """Table II: samples on each of 2 devices -> throughput scaling factor of category 1."""

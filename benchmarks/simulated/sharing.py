@@ -13,11 +13,11 @@ from benchmarks.simulated.drawn_ensemble import STREAM, Ensemble, ensemble_trace
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.part import Part, uncollected
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.sharing.water_filling import water_fill
+from fleet.scheduling.policies.malleable import water_fill
 from fleet.simulator.machines.machine import Costs
 
 UNLIKE = Ensemble(

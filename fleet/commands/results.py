@@ -65,13 +65,13 @@ def best(
     Reads only, also while the run goes on. Exit codes: 0, or 2 if there is nothing to list.
     """
     from fleet.journal.metric_order import HIGHER, LOWER
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
     from fleet.models.members import read_members
     from fleet.spec import SpecError
 
-    with mendable(HarvestError, SpecError):
+    with mendable(ModelsError, SpecError):
         if better not in (None, HIGHER, LOWER):
-            raise HarvestError(f"--better {better}: it is higher or lower")
+            raise ModelsError(f"--better {better}: it is higher or lower")
         members = read_members(directory)
         rows = list(_best_rows(members, members.order(metric, better), top))
     if as_json:
@@ -157,7 +157,7 @@ def export(
     Plain torch loads FILE.safetensors: model.load_state_dict(safetensors.torch.load_file(FILE)). A program (.pt2) runs
     without the network's code: torch.export.load(FILE).module(). Reads the run only. Exit codes: 0, or 2 bad input.
     """
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
     from fleet.models.recorded_spec import check_trusted
     from fleet.spec import ReferenceProblem, SpecError
     from fleet.workers.agreement import BadInput
@@ -165,11 +165,11 @@ def export(
     from preprocess.samples.errors import TransformError
     from trainers import CheckpointError
 
-    kinds = (HarvestError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)
+    kinds = (ModelsError, SpecError, BadInput, ReferenceProblem, CheckpointError, SourceError, TransformError)
     with mendable(*kinds):
         check_trusted(directory, trust)
         if which not in ("best", "last"):
-            raise HarvestError(f"--checkpoint {which}: choose best or last")
+            raise ModelsError(f"--checkpoint {which}: choose best or last")
         if file.suffix == PROGRAM:
             _export(directory, job, None, file, which)
         else:
@@ -178,10 +178,10 @@ def export(
 
 
 def _check_ending(program: Path | None) -> None:
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
 
     if program is not None and program.suffix != PROGRAM:
-        raise HarvestError(f"--program {program}: let its name end in {PROGRAM}")
+        raise ModelsError(f"--program {program}: let its name end in {PROGRAM}")
 
 
 def _export(directory: Path, name: str, weights: Path | None, program: Path | None, which: str) -> None:
@@ -276,13 +276,13 @@ def track(
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
     from fleet.journal.whole_files import masked_uri
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
     from fleet.models.mlflow_store import MlflowStore
     from fleet.models.tracking import Following
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
-        with mendable(HarvestError):
+        with mendable(ModelsError):
             store = MlflowStore(uri or os.environ.get("MLFLOW_TRACKING_URI") or _USUAL_FOLDER, experiment)
             if follow:
                 run, told = Following(every, wait, tell).follow(look.read, store)
@@ -306,7 +306,7 @@ class _Look:
     lock: Lock | None = None
 
     def read(self) -> TrackedEnsemble:
-        """Return what a tracker is told now. HarvestError: the run has not begun."""
+        """Return what a tracker is told now. ModelsError: the run has not begun."""
         from fleet.models.tracking import read_tracked
 
         run = read_tracked(self.directory, self.exported)

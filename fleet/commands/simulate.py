@@ -24,8 +24,8 @@ from preprocess.files.modules import safe_path
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.simulator.comparing.cases import Case
     from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.settings import Case
     from fleet.simulator.comparing.workload import Workload
     from fleet.simulator.machines.machine import Costs
     from fleet.simulator.outcome import SimulationOutcome
@@ -230,10 +230,9 @@ def _compared(
     slack: float,
     guaranteed: int | None,
 ) -> Comparison:
-    from fleet.simulator.comparing.cases import cases_of
     from fleet.simulator.comparing.comparison import Comparison
-    from fleet.simulator.comparing.failures import failures_of
-    from fleet.simulator.comparing.workload import cluster_for
+    from fleet.simulator.comparing.settings import cases_of
+    from fleet.simulator.comparing.workload import cluster_for, failures_of
 
     failing = None if failures is None else failures_of(failures)
     return Comparison(workload, cluster_for(workload, shape), cases_of(*cases), costs, failing, slack, guaranteed)
@@ -427,7 +426,7 @@ def _tables(comparison: Comparison, outcomes: Sequence[SimulationOutcome], width
     """A column a policy; so many tables one after another as the width asks for."""
     from fleet.commands.simulated_report import columns, rows
     from fleet.report.terminal import ruled_table
-    from fleet.simulator.comparing.cluster_shape import shape_of
+    from fleet.simulator.comparing.settings import shape_of
 
     compared = columns(comparison.cases, outcomes)
     told = rows(compared)
@@ -524,10 +523,10 @@ def _rules_at_home(options: SearchOptions, record: RecordedSearch) -> Iterator[N
 
 
 def _search_cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:
-    from fleet.simulator.comparing.cases import Case
-    from fleet.simulator.comparing.cases import cases_of as policies_of
+    from fleet.simulator.comparing.settings import Case
+    from fleet.simulator.comparing.settings import cases_of as policies_of
     from fleet.simulator.searching import searches
-    from fleet.simulator.searching.rules import stopping_of
+    from fleet.simulator.searching.searches import stopping_of
 
     for name, numbers in {"--width": options.widths, "--devices": options.devices}.items():
         if any(number < 1 for number in numbers):
@@ -601,8 +600,7 @@ def _cells(record: RecordedSearch, one: Replayed, as_it_was: bool) -> tuple[str,
 def _notes(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> Iterator[str]:
     from fleet.report.wording import duration, plural
     from fleet.simulator.comparing.workload import run_itself
-    from fleet.simulator.searching.rules import label_of
-    from fleet.simulator.searching.searches import replay_json
+    from fleet.simulator.searching.searches import label_of, replay_json
 
     for one in found:
         told = replay_json(record, one)

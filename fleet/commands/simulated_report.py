@@ -25,12 +25,9 @@ from fleet.report.rendering import (
 )
 from fleet.report.rendering import FigureTrace as Line
 from fleet.report.wording import duration
-from fleet.simulator.comparing.cases import Case
-from fleet.simulator.comparing.cluster_shape import shape_of
-from fleet.simulator.comparing.comparison import Comparison
+from fleet.simulator.comparing.comparison import Comparison, device_lines, job_lines, timeline_lines
+from fleet.simulator.comparing.settings import Case, shape_of
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.tables.job_table import job_lines
-from fleet.simulator.tables.time_table import device_lines, timeline_lines
 from preprocess.files.writing import make_folder, write_parts, write_whole
 
 

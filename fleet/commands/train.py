@@ -276,13 +276,13 @@ def replay(
 
     Exit codes: 0 if all bits agree, 1 if not, 2 if there is nothing to compare with, 75 after a signal.
     """
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
     from fleet.spec import SpecError
     from fleet.workers.agreement import BadInput
     from trainers import CheckpointError
 
     with (
-        mendable(BadInput, HarvestError, SpecError, CheckpointError),
+        mendable(BadInput, ModelsError, SpecError, CheckpointError),
         tempfile.TemporaryDirectory(prefix="fleet-replay-") as folder,
     ):
         sys.exit(_replay(directory, job, ddp, trainers, checkpoint or Path(folder) / "replayed.h5", trust))

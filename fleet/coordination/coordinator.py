@@ -25,20 +25,17 @@ from fleet.coordination.executor import (
     SetBack,
     StopReason,
 )
-from fleet.coordination.failures import RanksLost, SilentGroupError, TooFewDevicesError
+from fleet.coordination.failures import CannotGoOnError, RanksLost, SilentGroupError, TooFewDevicesError
 from fleet.coordination.first_rates import FirstRates, NewcomerRates
 from fleet.coordination.job_record import JobRecord, record_checkpoint
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events
+from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import DataPath, demand_of
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.prices import Prices
-from fleet.scheduling.model.state import Allocation, State, validate
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, PolicyTrigger, State, ask, validate
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
-from fleet.scheduling.policies.within_prices import driven
+from fleet.scheduling.policies.wrappers import driven
 
 POLL_SECONDS = 1.0
 MOST_TOLD_AGAIN = 64  # networks that go on, of which the line of a round tells where they train
@@ -70,7 +67,7 @@ class Coordinator:
         prices: Prices | None = None,
         following: Following | None = None,
     ) -> None:
-        policy = with_lent_trainers(driven(policy, recorder.state.cluster, prices), recorder.state.helpers.lending)
+        policy = driven(policy, recorder.state.cluster, prices, recorder.state.helpers.lending)
         self.policy, self.executor, self.hooks = policy, executor, hooks
         self.recorder, self.state, self._now = recorder, recorder.state, recorder.journal.seconds
         self._silence, self._poll = silence, poll
@@ -155,8 +152,11 @@ class Coordinator:
         changed = tuple(dict.fromkeys((*self._trigger.changed, *self._pending.devices)))  # as if started
         self._asked = self._now()
         state = self.state.for_policy(self._asked, changed, self._trigger.memo)
-        plan = self.policy.plan(state)
-        validate(plan.whole_of(state.staying), state)
+        try:
+            plan = ask(self.policy, state)
+            validate(plan.whole_of(state.staying), state)
+        except BadPlan as error:
+            raise CannotGoOnError(f"policy {self.policy.name} gave a bad plan: {error}") from error
         self._plan_seconds = perf_counter() - begin
         self.recorder.note(self.state.charged, "scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._first.choose(self.policy, state, plan)
@@ -480,75 +480,6 @@ def costs_too_many(losses: int) -> str:
         f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
         "says so: give the job more devices, or a smaller batch"
     )
-
-
-class PolicyTrigger:
-    """Gathers what happens between two plans, and says when the policy is asked. Times are seconds of the run.
-
-    Args:
-        trigger: the policy's; it says how long events wait.
-
-    Attributes:
-        memo: the policy's own note, of its last plan.
-        clearing: all groups have to leave before the next plan.
-        measuring: a job that came is measured before the next plan.
-    """
-
-    def __init__(self, trigger: Trigger) -> None:
-        self._trigger = trigger
-        self._changed: dict[str, None] = {}
-        self._events = 0
-        self._due = self._wake = -math.inf  # by the trigger, and by the policy; the first plan does not wait
-        self._ends: dict[str, float] = {}
-        self.memo: object = None
-        self.clearing = self.measuring = False
-
-    @property
-    def next(self) -> float:
-        """When to ask the policy."""
-        return math.inf if self.clearing or self.measuring else min(self._due, self._wake)
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """Jobs that the last plan knew otherwise, each once."""
-        return tuple(self._changed)
-
-    def happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
-        """Note an event that the policy should know of; its trigger says when."""
-        self._events += 1
-        self._changed.update(dict.fromkeys(jobs))
-        self._due = min(self._due, self._trigger.due(now, self._events, urgent))
-
-    def noted(self, job: str) -> None:
-        """Note that a job has changed, for the next plan, which need not be made for that."""
-        self._changed[job] = None
-
-    def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
-        """Note a running job's expected end, and ask the policy if the job is promised and falls behind its plan.
-
-        Args:
-            before, after: when it will be done at its pace, as was expected until now, and as is expected now.
-            patience: seconds by which it may end later than was expected when the policy was asked last; None: it is
-                promised nothing.
-
-        Returns:
-            Whether the policy is asked.
-        """
-        self._changed[job] = None
-        if patience is None or after <= self._ends.setdefault(job, before) + patience:
-            return False
-        del self._ends[job]
-        self.happened(now)
-        return True
-
-    def started(self, job: str) -> None:
-        """Forget a job's expected end: it has other devices now."""
-        self._ends.pop(job, None)
-
-    def planned(self, plan: Plan) -> None:
-        """Begin anew: the policy has seen everything."""
-        self._changed, self._ends, self._events, self.memo = {}, {}, 0, plan.memo
-        self._due, self._wake = math.inf, plan.wake
 
 
 class BatchRequests:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from fleet.coordination.job_record import Standing
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal.work_note import Death
-from fleet.scheduling.model.state import Allocation
+from fleet.scheduling.model.policy import Allocation
 
 StopReason = Literal["policy", "signal", "epoch", "asked", "ahead"]
 

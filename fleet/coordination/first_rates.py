@@ -15,11 +15,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import StepsTimed
 from fleet.journal import events
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Allocation, State
 
 PATIENCE_SECONDS = 3.0
 """A plan waits at most so long for the first steps of a group."""

@@ -17,13 +17,11 @@ from typing import Any, Literal
 from fleet.coordination.protocol import CheckpointWritten
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
-from fleet.scheduling.easyscale.dealing import deal, turns
-from fleet.scheduling.easyscale.executors import Layout, pace_in
-from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
+from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, Layout, deal, pace_in, turns
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.batch_scaling import BatchRange, BatchScaling
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
 from trainers.state.kept_checkpoints import Best, ByMetric, best_file, best_of, drop_others, is_kept, keep_again
 from trainers.task.batch_plan import BatchChange, BatchSchedule, from_lists

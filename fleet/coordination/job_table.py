@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 from fleet.coordination.job_record import JobRecord
 from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import DEFAULT_EFFICIENCY, expected_efficiency
 
 _T = TypeVar("_T")

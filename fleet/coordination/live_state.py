@@ -22,15 +22,20 @@ from fleet.journal import events
 from fleet.journal.events import Best
 from fleet.journal.journal import Journal
 from fleet.journal.state import EnergyTotals, SampleCounts
-from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
-from fleet.scheduling.easyscale.executors import Layout, layout_of
-from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
+from fleet.scheduling.easyscale.kind_curves import (
+    KindCurves,
+    Kinds,
+    Layout,
+    completed,
+    is_worth_dealing_anew,
+    layout_of,
+    strongest,
+)
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.free_devices import FreeDevices
-from fleet.scheduling.model.lending import NONE, Lending
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.model.data_path import NONE, DataPath, Lending
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_plan import BatchChange
 
 
@@ -290,7 +295,7 @@ class LiveState(events.Observer):
         self._change(event.job, windows=job.windows + 1, broken_windows=job.broken_windows + event.broken)
 
     def on_pardoned(self, event: events.ServiceReset) -> None:
-        self._change(event.job, state=transitions.pardoned(self.jobs[event.job].state, event.t))
+        self._change(event.job, state=transitions.service_reset(self.jobs[event.job].state, event.t))
 
     def on_rank_cost(self, event: events.RankCost) -> None:
         self._cost_ranks(event.job)

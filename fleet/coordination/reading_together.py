@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from preprocess.sharing.joining import PreparingCosts, Reader, lanes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class HarvestError(ValueError):
+class ModelsError(ValueError):
     """A person can mend this; the text says the mistake and the mend."""
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fleet
 from fleet.journal.whole_files import strict_json
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.members import Member, content_digest
 from fleet.models.network import TrainedNetwork
 from fleet.spec import EnsembleSpec, Job
@@ -41,14 +41,14 @@ class Weights:
 
     @classmethod
     def of(cls, model: nn.Module) -> Weights:
-        """Take a model's weights. HarvestError if its state is more than tensors."""
+        """Take a model's weights. ModelsError if its state is more than tensors."""
         tensors: dict[str, Tensor] = {}
         first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
         tied: dict[str, str] = {}
         for name, value in model.state_dict().items():
             if not isinstance(value, Tensor):
                 text = f"{name} of the network is of type {type(value).__name__}, and such a file holds tensors alone"
-                raise HarvestError(f"{text}; let get_extra_state give a tensor, or keep the checkpoint itself")
+                raise ModelsError(f"{text}; let get_extra_state give a tensor, or keep the checkpoint itself")
             place = (value.data_ptr(), value.shape, value.stride())
             if value.numel() and place in first:
                 tied[name] = first[place]
@@ -83,12 +83,12 @@ def write_weights(path: Path, weights: Weights, card: Mapping[str, Any]) -> None
     """Write `path`, a safetensors file with the card in its metadata, and the card beside it with the ending .json.
 
     Raises:
-        HarvestError: the library is missing, or a file cannot be written.
+        ModelsError: the library is missing, or a file cannot be written.
     """
     try:
         from safetensors.torch import save
     except ImportError as error:
-        raise HarvestError('safetensors is not installed: pip install "fleet-hpc[harvest]"') from error
+        raise ModelsError('safetensors is not installed: pip install "fleet-hpc[harvest]"') from error
     text = strict_json(card)
     metadata = {"format": "pt", "fleet": text}
     with written(path) as file:
@@ -102,14 +102,14 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that is complete or not there, as `preprocess.files.writing.whole_file`; and the folder, if need be.
 
     Raises:
-        HarvestError: it cannot be written.
+        ModelsError: it cannot be written.
     """
     try:
         make_folder(path.absolute().parent)
         with whole_file(path) as file:
             yield file
     except OSError as error:
-        raise HarvestError(f"{path} cannot be written: {cause(error)}; make room or choose another") from error
+        raise ModelsError(f"{path} cannot be written: {cause(error)}; make room or choose another") from error
 
 
 def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> None:
@@ -120,7 +120,7 @@ def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> N
         what: whose model it is, for messages.
 
     Raises:
-        HarvestError: torch.export cannot trace it, or the program's outputs are others; the text says which.
+        ModelsError: torch.export cannot trace it, or the program's outputs are others; the text says which.
     """
     samples = torch.export.Dim("samples")
     try:
@@ -130,9 +130,9 @@ def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> N
     except Exception as error:  # tracing runs the user's code, which may raise anything
         why = str(error).strip().splitlines()
         text = f"{what}: torch.export cannot trace the network: {type(error).__name__}: {why[0] if why else ''}"
-        raise HarvestError(f"{text}; export its weights, to a file that ends in .safetensors") from error
+        raise ModelsError(f"{text}; export its weights, to a file that ends in .safetensors") from error
     if not same:
-        raise HarvestError(f"{what}: the program of torch.export gives other outputs; export its weights instead")
+        raise ModelsError(f"{what}: the program of torch.export gives other outputs; export its weights instead")
     with written(path) as file:
         torch.export.save(program, file)
 

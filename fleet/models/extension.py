@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.journal.directory import RunDirectory
 from fleet.journal.whole_files import Extension, read_extensions
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.members import Member, read_members
 from fleet.spec import Job
 from fleet.spec.run_length import follows_run
@@ -28,7 +28,7 @@ def extension_of(
         tell: is told what a person should know.
 
     Raises:
-        HarvestError: it cannot be; the text says why and the mend.
+        ModelsError: it cannot be; the text says why and the mend.
         SpecError: the run's spec cannot be read.
     """
     member, known = read_members(directory).of(name), _known(directory).get(name)
@@ -38,13 +38,13 @@ def extension_of(
         return asked  # the same command again: the run goes on
     _check_rehearsal(directory)
     if member.status == "failed":
-        raise HarvestError(f"job {name} has failed; mend what it fails at, and give `fleet run` its spec again")
+        raise ModelsError(f"job {name} has failed; mend what it fails at, and give `fleet run` its spec again")
     saved, _ = latest_good(member.folder)
     done = max(saved.epoch if saved is not None else 0, member.job.stop.epochs)
     if saved is not None and not only_epochs:
         _check_ending(member, saved, epochs)
     if epochs <= (saved.epoch if saved is not None and only_epochs else done):
-        raise HarvestError(f"job {name} trains {done} epochs already; give --epochs more than that")
+        raise ModelsError(f"job {name} trains {done} epochs already; give --epochs more than that")
     if saved is not None:
         _check_schedules(member.job, saved, epochs, tell)
     return asked
@@ -54,7 +54,7 @@ def _known(directory: Path) -> dict[str, Extension]:
     try:
         return read_extensions(directory)
     except ValueError as error:
-        raise HarvestError(str(error)) from error
+        raise ModelsError(str(error)) from error
 
 
 def _check_rehearsal(directory: Path) -> None:
@@ -64,30 +64,30 @@ def _check_rehearsal(directory: Path) -> None:
         return
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise HarvestError(f"{directory}/spec.json cannot be read: {why}; give `fleet run` its spec") from error
+        raise ModelsError(f"{directory}/spec.json cannot be read: {why}; give `fleet run` its spec") from error
     if isinstance(told, dict) and told.get("rehearsal"):
-        raise HarvestError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
+        raise ModelsError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
 
 
 def _check_ending(member: Member, saved: Checkpoint, epochs: int) -> None:
-    """Raise HarvestError if a longer run would have ended where this one did."""
+    """Raise ModelsError if a longer run would have ended where this one did."""
     try:
         longer = replace(stop_of(member.job, member.better), epochs=max(epochs, saved.epoch + 1))
     except ValueError as error:  # an older version wrote the journal
-        raise HarvestError(f"job {member.name}: {error}, in its spec; or add --only-epochs") from error
+        raise ModelsError(f"job {member.name}: {error}, in its spec; or add --only-epochs") from error
     why = converged(saved.history, longer)
     if why is not None:
         ends = {"target": "its target was reached", "patience": "its patience was over"}[why]
-        raise HarvestError(
+        raise ModelsError(
             f"job {member.name} ended after epoch {saved.epoch}, as {ends}; a longer run ends there, too. "
             "Add --only-epochs to train on whatever they say"
         )
 
 
 def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[str], object]) -> None:
-    """Raise HarvestError if a longer run would have had another learning-rate schedule."""
+    """Raise ModelsError if a longer run would have had another learning-rate schedule."""
     if what := follows_run(job):
-        raise HarvestError(
+        raise ModelsError(
             f"job {job.name}: {what}, which had {job.stop.epochs} epochs: a longer run would have had other learning "
             f"rates from its first step on, and what is trained stays as it is. Begin a job with stop: {{epochs: "
             f"{epochs}}}, or give a job a schedule without an end, such as StepLR"
@@ -103,9 +103,9 @@ def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[s
             found = fixed_length(state, trained, wanted)
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             text = f"job {job.name}: its newest checkpoint holds a schedule that cannot be so ({error})"
-            raise HarvestError(f"{text}; extend a run whose checkpoints are sound") from error
+            raise ModelsError(f"{text}; extend a run whose checkpoints are sound") from error
         if found is not None:
-            raise HarvestError(_refusal(job, found, epochs, f"{wanted} epochs" if by_epoch else f"{wanted} steps"))
+            raise ModelsError(_refusal(job, found, epochs, f"{wanted} epochs" if by_epoch else f"{wanted} steps"))
     if any(map(knows_no_length, states)):
         tell(f"job {job.name} has a schedule of functions; if it is made for the length of the run, extend it not")
 

@@ -15,7 +15,7 @@ from fleet.journal.events import Decided, Event
 from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.journal.run_requests import OwnTrial, SearchRequests
-from fleet.models.errors import HarvestError, RunError
+from fleet.models.errors import ModelsError, RunError
 from fleet.models.members import Member, Members, read_members
 from fleet.models.network import TrainedNetwork, read_network
 from fleet.models.recorded_spec import check_trusted
@@ -67,10 +67,10 @@ class Ensemble(nn.Module):
         """What all networks of the run came to: rows, columns, a pandas table, histories.
 
         Raises:
-            HarvestError: the networks were not read from a run directory.
+            ModelsError: the networks were not read from a run directory.
         """
         if self.directory is None:
-            raise HarvestError("these networks were not read from a run directory; use fleet.load, or fleet.attach")
+            raise ModelsError("these networks were not read from a run directory; use fleet.load, or fleet.attach")
         return read_results(self.directory)
 
     def member(self, index: int, inputs: Any) -> Tensor:
@@ -94,9 +94,12 @@ def _unchanged(outputs: Tensor) -> Tensor:
 
 
 def load(
-    directory: str | Path, members: str | Iterable[str] = "all", checkpoint: str = "best",
-    device: str | torch.device = "cpu", trust: bool = False,
-) -> Ensemble:  # fmt: skip
+    directory: str | Path,
+    members: str | Iterable[str] = "all",
+    checkpoint: str = "best",
+    device: str | torch.device = "cpu",
+    trust: bool = False,
+) -> Ensemble:
     """Return networks of a run directory as one `nn.Module` that gives mean probabilities, in eval mode.
 
     Args:
@@ -107,12 +110,12 @@ def load(
         trust: whether code that another user chose may run, see `fleet.models.recorded_spec.check_trusted`.
 
     Raises:
-        HarvestError: there is no such run, network or checkpoint, or its code is another user's and not trusted.
+        ModelsError: there is no such run, network or checkpoint, or its code is another user's and not trusted.
         CheckpointError: a checkpoint is damaged.
         SpecError, ReferenceProblem: the run's spec, or a module that it names, cannot be read any more.
     """
     if checkpoint not in ("best", "last"):
-        raise HarvestError(f"checkpoint is {checkpoint!r}; choose 'best' or 'last'")
+        raise ModelsError(f"checkpoint is {checkpoint!r}; choose 'best' or 'last'")
     check_trusted(Path(directory), trust)
     found = read_members(Path(directory))
     ensemble = load_members(found, found.chosen(members), checkpoint, device)
@@ -133,7 +136,7 @@ def load_members(
         each: is called before each network is read; what it raises passes.
 
     Raises:
-        HarvestError: a network has no checkpoint, or the device is not there.
+        ModelsError: a network has no checkpoint, or the device is not there.
     """
     networks = []
     for member in chosen:
@@ -143,12 +146,12 @@ def load_members(
 
 
 def on_device(ensemble: Ensemble, device: str | torch.device) -> Ensemble:
-    """Move it there. HarvestError if the device is not there."""
+    """Move it there. ModelsError if the device is not there."""
     try:
         return ensemble.to(device)
     except (RuntimeError, AssertionError) as error:  # torch raises either where a device is missing
         why = (str(error).strip().splitlines() or [""])[0]
-        raise HarvestError(
+        raise ModelsError(
             f"the networks cannot be moved to device {device}: {why}; choose cpu, or mend that"
         ) from error
 

@@ -14,7 +14,7 @@ from fleet.journal.directory import RunDirectory
 from fleet.journal.events import Epoch
 from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.recorded_spec import recorded_job, recorded_spec
 from fleet.report.run_history import RunHistory, build_history
 from fleet.spec import EnsembleSpec, Job
@@ -75,14 +75,14 @@ class Member:
         """Return the path of the best checkpoint that is kept, or of the last one; the best: the last if none is kept.
 
         Raises:
-            HarvestError: there is none.
+            ModelsError: there is none.
         """
         found = self.kept.path if which == "best" and self.kept is not None else self.newest
         if found is None:
             why = "has no checkpoint yet: let the run train it first"
             if self.history:
                 why = "was stopped, and its checkpoints were not kept: let another run have `checkpoints.keep` of 1"
-            raise HarvestError(f"job {self.name} {why}")
+            raise ModelsError(f"job {self.name} {why}")
         return found
 
     def at(self, path: Path) -> Member:
@@ -100,7 +100,7 @@ class Members:
     comparing: Comparing = field(default_factory=Comparing)
 
     def of(self, name: str) -> Member:
-        """Return the network of this name. HarvestError if there is none."""
+        """Return the network of this name. ModelsError if there is none."""
         job = recorded_job(self.spec, self.directory, name)
         return next(member for member in self.all if member.name == job.name)
 
@@ -120,17 +120,17 @@ class Members:
         """Return the order of the networks by a metric; None: by that by which they are compared.
 
         Raises:
-            HarvestError: no network has it, or nobody declares whether more or less of it is better.
+            ModelsError: no network has it, or nobody declares whether more or less of it is better.
         """
         names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
         wanted = metric or self.metric
         if wanted not in names:
             has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
-            raise HarvestError(f"no network of {self.directory} has a metric {wanted}; {has}")
+            raise ModelsError(f"no network of {self.directory} has a metric {wanted}; {has}")
         try:
             return self.comparing.order(wanted, better)
         except Undeclared as error:
-            raise HarvestError(str(error)) from error
+            raise ModelsError(str(error)) from error
 
     def ranked(self, order: MetricOrder | None = None) -> list[tuple[Member, BestValue]]:
         """Return the networks that have the metric, with the value by which each counts: the best first.
@@ -138,7 +138,7 @@ class Members:
         Equal ones stand as in the spec. Networks that failed come last, with what they had reached.
 
         Raises:
-            HarvestError: no network has it, or nobody declares its direction.
+            ModelsError: no network has it, or nobody declares its direction.
         """
         by = order or self.order()
         found = {member.name: best for member in self.all if (best := member.best(by)) is not None}
@@ -150,7 +150,7 @@ class Members:
         """Return the networks that are meant: `all` that have a checkpoint, `best:5`, or those with these names.
 
         Raises:
-            HarvestError: there are none, or the text is another one.
+            ModelsError: there are none, or the text is another one.
         """
         if not isinstance(members, str):
             return _some([self.of(name) for name in members], self.directory)
@@ -167,7 +167,7 @@ def read_members(directory: Path) -> Members:
     """Read which networks a run directory has; nothing is written there, and the run may go on meanwhile.
 
     Raises:
-        HarvestError: the folder holds no run.
+        ModelsError: the folder holds no run.
         SpecError: its spec cannot be read.
     """
     spec, files = recorded_spec(directory), RunDirectory(directory)
@@ -217,9 +217,9 @@ def _is_usable(member: Member) -> bool:
 def _some(found: Sequence[Member], directory: Path) -> list[Member]:
     lacking = [member.name for member in found if member.newest is None]
     if lacking:
-        raise HarvestError(f"{', '.join(lacking)} of {directory}: no checkpoint yet; let the run train them first")
+        raise ModelsError(f"{', '.join(lacking)} of {directory}: no checkpoint yet; let the run train them first")
     if not found:
-        raise HarvestError(f"{directory}: no network has a checkpoint yet; let the run train first")
+        raise ModelsError(f"{directory}: no network has a checkpoint yet; let the run train first")
     return list(found)
 
 

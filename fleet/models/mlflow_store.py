@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleet.journal.whole_files import masked_uri
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.tracking import Point, StoreError, Told, TrackedEnsemble, TrackedRun
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class MlflowStore:
         experiment: name of the experiment; None: the ensemble's.
 
     Raises:
-        HarvestError: MLflow is not installed.
+        ModelsError: MLflow is not installed.
     """
 
     def __init__(self, uri: str, experiment: str | None = None) -> None:
@@ -80,7 +80,7 @@ class MlflowStore:
 
         Raises:
             StoreError: the store cannot be read or written.
-            HarvestError: the experiment was deleted.
+            ModelsError: the experiment was deleted.
         """
         with _mendable(self.uri):
             if self._known is None:
@@ -99,7 +99,7 @@ class MlflowStore:
             return self._client.create_experiment(name)
         if found.lifecycle_stage != "active":
             mend = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-            raise HarvestError(f"MLflow's experiment {name} was deleted: name another by --experiment, or {mend}")
+            raise ModelsError(f"MLflow's experiment {name} was deleted: name another by --experiment, or {mend}")
         return str(found.experiment_id)
 
     def _find(self, identity: str) -> Iterator[tuple[str, _Known]]:
@@ -164,8 +164,9 @@ class MlflowStore:
             self._client.update_run(known.run_id, status=run.status)
         known.status, known.end = run.status, run.end if ended else None
 
-    def _log(self, known: _Known, parameters: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    def _log(
+        self, known: _Known, parameters: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
+    ) -> None:
         from mlflow.entities import Param, RunTag
 
         for some in _parts((parameters or {}).items(), _MOST_OTHERS):
@@ -198,7 +199,7 @@ def _client(uri: str) -> MlflowClient:
     try:
         from mlflow import MlflowClient
     except ImportError as error:
-        raise HarvestError(f'MLflow is not installed ({error}): pip install "fleet-hpc[track]"') from error
+        raise ModelsError(f'MLflow is not installed ({error}): pip install "fleet-hpc[track]"') from error
     with _mendable(uri):
         return MlflowClient(tracking_uri=uri)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.members import Member
 from fleet.spec import EnsembleSpec, Job, SpecTask
 from preprocess.files.modules import at_home
@@ -57,7 +57,7 @@ def read_network(member: Member, spec: EnsembleSpec, which: str = "best") -> Tra
         which: `best` (where none is kept, the last) or `last`.
 
     Raises:
-        HarvestError: it has no checkpoint, or its code builds another network now.
+        ModelsError: it has no checkpoint, or its code builds another network now.
         CheckpointError: the checkpoint is damaged.
         ReferenceProblem: a module of the spec is not there any more.
     """
@@ -90,7 +90,7 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
     """Give a model a checkpoint's parameters, and buffers and attributes as evaluation uses them; into eval mode.
 
     Raises:
-        HarvestError: the model is another one, or its weights are no numbers; `what` says whose checkpoint it is.
+        ModelsError: the model is another one, or its weights are no numbers; `what` says whose checkpoint it is.
     """
     first, finite = saved.workers[_FIRST], FiniteWeights(what, model)
     for kind, own, theirs in (
@@ -102,7 +102,7 @@ def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
             tensor.copy_(theirs[name])
     if (unfit := finite.first_unfit(model)) is not None:
         text = f"{what}: {unfit} holds NaN or infinite values, as the network had diverged"
-        raise HarvestError(f"{text}; train it with a lower learning rate, or name other networks")
+        raise ModelsError(f"{text}; train it with a lower learning rate, or name other networks")
     attributes, own = PlainAttributes(model, frozenset()), first.get("attributes", {})
     attributes.give({name: value for name, value in own.items() if not is_shared(name)})
     if shared := {name: value for name, value in own.items() if is_shared(name)}:
@@ -129,13 +129,13 @@ class _AsTrained:
 
 
 def _check_alike(what: str, kind: str, own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
-    """Raise HarvestError unless both have the same names, shapes and dtypes."""
+    """Raise ModelsError unless both have the same names, shapes and dtypes."""
     for name in dict.fromkeys([*own, *theirs]):
         here, there = own.get(name), theirs.get(name)
         if here is None or there is None or (here.shape, here.dtype) != (there.shape, there.dtype):
             sides = (_described(here), _described(there))
             text = f"{what}: {kind} {name} is {sides[0]} in the network as its code builds it now, {sides[1]} there"
-            raise HarvestError(f"{text}; use the code with which the run was trained")
+            raise ModelsError(f"{text}; use the code with which the run was trained")
 
 
 def _described(tensor: Tensor | None) -> str:
@@ -182,13 +182,13 @@ def soup_of(networks: Sequence[TrainedNetwork]) -> Soup:
 
 
 def check_one_architecture(networks: Sequence[TrainedNetwork], jobs: Sequence[Job]) -> None:
-    """Raise HarvestError unless there are two networks or more, and weights of all mean the same.
+    """Raise ModelsError unless there are two networks or more, and weights of all mean the same.
 
     That is so if their jobs name the same model with the same arguments, the same data and the same loss, and their
     tensors have the same names, shapes and dtypes.
     """
     if len(networks) < 2:
-        raise HarvestError(
+        raise ModelsError(
             f"--soup needs two networks or more, and {networks[0].name} is one alone; name more --members"
         )
     groups: dict[str, list[str]] = {}
@@ -200,8 +200,8 @@ def check_one_architecture(networks: Sequence[TrainedNetwork], jobs: Sequence[Jo
     text = f"--soup averages weights, and these networks are of {len(groups)} architectures, data or losses ({told})"
     largest = max(groups.values(), key=len)
     if len(largest) > 1:
-        raise HarvestError(f"{text}; name those of one: --members {','.join(largest)}")
-    raise HarvestError(f"{text}, no two alike; leave --soup out, or train networks that differ in seed or optimizer")
+        raise ModelsError(f"{text}; name those of one: --members {','.join(largest)}")
+    raise ModelsError(f"{text}, no two alike; leave --soup out, or train networks that differ in seed or optimizer")
 
 
 def _architecture(model: nn.Module, job: Job) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.load import Ensemble, on_device
 from fleet.models.members import Members, read_members
 from fleet.models.network import Soup, TrainedNetwork, check_one_architecture, read_network, soup_of
@@ -35,7 +35,7 @@ def told_of(directory: Path, asked: AskedPrediction, team: Team | None = None) -
         team: the ranks that take part; None: this process alone. Only rank 0 is given figures, and writes.
 
     Raises:
-        HarvestError, SpecError, ReferenceProblem, CheckpointError: the run cannot give what is asked.
+        ModelsError, SpecError, ReferenceProblem, CheckpointError: the run cannot give what is asked.
         SourceError, TransformError, SampleError, CorruptLimitError: the samples cannot be made.
         BadInput: another rank has met such an error.
     """
@@ -144,7 +144,7 @@ class AskedPrediction:
 
     @property
     def picks(self) -> int | None:
-        """K of `greedy:K`; None: networks are not chosen by what they predict. HarvestError: K is no number."""
+        """K of `greedy:K`; None: networks are not chosen by what they predict. ModelsError: K is no number."""
         return greedy_picks(self.members)
 
     @property
@@ -153,24 +153,24 @@ class AskedPrediction:
         return self.picks is not None or self.combined.temperature or self.combined.soup == "greedy"
 
     def check(self) -> None:
-        """Raise HarvestError where two things that are asked do not go together."""
+        """Raise ModelsError where two things that are asked do not go together."""
         if self.combined.soup is not None and self.picks is not None:
             text = f"--soup averages the networks that are named, and --members {self.members} chooses by predictions"
-            raise HarvestError(f"{text}; take --soup greedy, which chooses for itself, with --members all")
+            raise ModelsError(f"{text}; take --soup greedy, which chooses for itself, with --members all")
         if self.combined.temperature and self.combined.vote == "hard":
             text = "--temperature scales probabilities, and --vote hard gives shares of answers"
-            raise HarvestError(f"{text}; leave one of them out")
+            raise ModelsError(f"{text}; leave one of them out")
 
     def check_unlabelled(self) -> None:
-        """Raise HarvestError where something is asked that needs targets."""
+        """Raise ModelsError where something is asked that needs targets."""
         if self.divides:
             needing = ("--members greedy", self.picks is not None), ("--temperature", self.combined.temperature)
             option = next((option for option, is_asked in needing if is_asked), "--soup greedy")
             text = f"{option} needs labels, and {self.data} has none"
-            raise HarvestError(f"{text}; leave it out here, and take it on the run's own samples")
+            raise ModelsError(f"{text}; leave it out here, and take it on the run's own samples")
         if self.out is None:
             text = f"{self.data} has no labels, so how good networks are cannot be told"
-            raise HarvestError(f"{text}; write what they predict: --out predictions.h5")
+            raise ModelsError(f"{text}; write what they predict: --out predictions.h5")
 
     def arguments(self, directory: Path) -> list[str]:
         """The command line that asks each rank for the same."""
@@ -225,7 +225,7 @@ def open_panel(directory: Path, asked: AskedPrediction, team: Team) -> Panel:
     """Read the networks that rank 0 chooses, and open the samples; on every rank.
 
     Raises:
-        HarvestError and what else a person can mend, see `fleet.models.predict`.
+        ModelsError and what else a person can mend, see `fleet.models.predict`.
     """
     with team.mending():
         asked.check()
@@ -255,9 +255,15 @@ def _checkpoints(found: Members, asked: AskedPrediction) -> dict[str, str]:
 
 T = TypeVar("T")
 MENDABLE: tuple[type[Exception], ...] = (
-    HarvestError, SpecError, ReferenceProblem, CheckpointError, SourceError, TransformError, SampleError,
+    ModelsError,
+    SpecError,
+    ReferenceProblem,
+    CheckpointError,
+    SourceError,
+    TransformError,
+    SampleError,
     CorruptLimitError,
-)  # fmt: skip
+)
 """What a person can mend where networks predict."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.export import written
 from fleet.models.load import Ensemble, gives_classes
 from fleet.spec import Job
@@ -63,7 +63,7 @@ class Predictions:
             samples: what the samples are called, for an array of this name; empty: nobody knows.
 
         Raises:
-            HarvestError: it cannot be written.
+            ModelsError: it cannot be written.
         """
         arrays = {**more, "members": self.probabilities, **({"targets": self.targets} if self.labelled else {})}
         words = {"names": self.names, **({"samples": samples} if samples else {})}
@@ -75,11 +75,11 @@ class Predictions:
 
 
 def check_classes(jobs: Iterable[Job]) -> None:
-    """Raise HarvestError unless all jobs' networks give class probabilities, as far as their losses tell."""
+    """Raise ModelsError unless all jobs' networks give class probabilities, as far as their losses tell."""
     others = [job for job in jobs if not gives_classes(job)]
     if others:
         named = ", ".join(f"{job.name} ({job.loss.name})" for job in others if job.loss)
-        raise HarvestError(f"the outputs of {named} are no class probabilities, by their loss; name other --members")
+        raise ModelsError(f"the outputs of {named} are no class probabilities, by their loss; name other --members")
 
 
 def predict(
@@ -94,7 +94,7 @@ def predict(
         each: is called before each network's answer to a batch; what it raises passes.
 
     Raises:
-        HarvestError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
+        ModelsError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
     """
     return joined_answers(predict_batch(ensemble, *batch, device, each) for batch in batches)
 
@@ -115,16 +115,16 @@ def predict_batch(
         found.append(_answers(ensemble, index, moved, classes, f"job {name}"))
     if len({own.shape for own in found}) > 1:
         told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, found))
-        raise HarvestError(f"the networks know different numbers of classes: {told}; name --members that agree")
+        raise ModelsError(f"the networks know different numbers of classes: {told}; name --members that agree")
     known = torch.full((len(found[0]),), -1) if classes is None else classes.flatten()
     return Predictions(ensemble.names, torch.stack(found), known, len(inputs))
 
 
 def joined_answers(parts: Iterable[Predictions]) -> Predictions:
-    """The answers of the same networks to one batch after the other. HarvestError if there is none."""
+    """The answers of the same networks to one batch after the other. ModelsError if there is none."""
     found = list(parts)
     if not found:
-        raise HarvestError("there are no held-out samples to predict; give the data set some, or choose another --data")
+        raise ModelsError("there are no held-out samples to predict; give the data set some, or choose another --data")
     probabilities = torch.cat([part.probabilities for part in found], dim=1)
     targets = torch.cat([part.targets for part in found])
     return Predictions(found[0].names, probabilities, targets, sum(part.samples for part in found))
@@ -134,7 +134,7 @@ def _classes(targets: Tensor) -> Tensor:
     classes = prepared_targets(targets)
     if classes.is_floating_point() or classes.is_complex():
         kind = str(classes.dtype).removeprefix("torch.")
-        raise HarvestError(f"targets are {kind}, and classes are whole numbers; choose --data with classes")
+        raise ModelsError(f"targets are {kind}, and classes are whole numbers; choose --data with classes")
     return classes.long()
 
 
@@ -145,7 +145,7 @@ def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor | N
     except Exception as error:  # the user's code may raise anything
         why = (str(error).strip().splitlines() or [""])[0]
         text = f"{what} does not take samples of shape {tuple(inputs.shape[1:])}: {type(error).__name__}: {why}"
-        raise HarvestError(f"{text}; choose --data or --members that fit") from error
+        raise ModelsError(f"{text}; choose --data or --members that fit") from error
     wanted = None if targets is None else tuple(targets.shape)
     if (
         not isinstance(given, Tensor)
@@ -154,14 +154,14 @@ def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor | N
     ):
         shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         of = f"targets {wanted}" if wanted else f"{len(inputs)} samples"
-        raise HarvestError(f"{what} gives {shape} for {of}, and classes lie along axis 1; name other --members")
+        raise ModelsError(f"{what} gives {shape} for {of}, and classes lie along axis 1; name other --members")
     rows = given.cpu().movedim(1, -1).flatten(0, -2)
     if not bool(((rows.sum(dim=1) - 1).abs() < _ROUNDING).all()):
         text = f"{what}: its outputs are no probabilities, or not finite"
-        raise HarvestError(f"{text}; name other --members, or an earlier checkpoint with --checkpoint")
+        raise ModelsError(f"{text}; name other --members, or an earlier checkpoint with --checkpoint")
     if targets is None:
         return rows
     most = int(targets.max())
     if int(targets.min()) < 0 or most >= rows.shape[1]:
-        raise HarvestError(f"{what} knows {rows.shape[1]} classes, and a target is {most}; choose --data that fits")
+        raise ModelsError(f"{what} knows {rows.shape[1]} classes, and a target is {most}; choose --data that fits")
     return rows

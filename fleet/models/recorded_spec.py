@@ -12,7 +12,7 @@ from typing import Any
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import ENSEMBLE_NAME as ENSEMBLE_FILE
 from fleet.journal.whole_files import EnsembleFile
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.problem import nearest
 
@@ -26,20 +26,20 @@ def recorded_spec(directory: Path) -> EnsembleSpec:
     """Read the spec of the run in a directory, with the jobs that were added to it.
 
     Raises:
-        HarvestError: the folder holds no run.
+        ModelsError: the folder holds no run.
         SpecError: what is written there is no spec any more.
     """
     known = EnsembleFile.read(directory)
     if known is None:
         text = f"{directory} holds no run that was started: there is no ensemble.json in it"
-        raise HarvestError(f"{text}; name the --out of a `fleet run`")
+        raise ModelsError(f"{text}; name the --out of a `fleet run`")
     try:
         own = {job["name"] for job in known.spec["jobs"]}
         jobs = [*known.spec["jobs"], *(job for job in AddedJobs(directory).taken() if job["name"] not in own)]
         told, folder = {**known.spec, "jobs": jobs}, Path(known.folder)
     except (KeyError, TypeError, AttributeError) as error:
         text = f"{directory / ENSEMBLE_FILE} is damaged: no run writes it so ({type(error).__name__}: {error})"
-        raise HarvestError(f"{text}; give `fleet run` its spec again") from error
+        raise ModelsError(f"{text}; give `fleet run` its spec again") from error
     return EnsembleSpec.from_mapping(told, folder=folder)
 
 
@@ -47,14 +47,14 @@ def recorded_job(spec: EnsembleSpec, directory: Path, name: str) -> Job:
     """Return the job of this name.
 
     Raises:
-        HarvestError: there is none; the text names the nearest.
+        ModelsError: there is none; the text names the nearest.
     """
     names = [job.name for job in spec.jobs]
     if name in names:
         return spec.job(name)
     meant = nearest(name, names)
     ask = f"; did you mean {meant}?" if meant else f"; it has {', '.join(sorted(names)[:_MOST_NAMES])}"
-    raise HarvestError(f"the run in {directory} has no job {name}{ask}")
+    raise ModelsError(f"the run in {directory} has no job {name}{ask}")
 
 
 def check_trusted(directory: Path, trust: bool) -> None:
@@ -70,7 +70,7 @@ def check_trusted(directory: Path, trust: bool) -> None:
         trust: whether the caller has said that such code may run.
 
     Raises:
-        HarvestError: whose code it is, what of it is named, and where it is looked for.
+        ModelsError: whose code it is, what of it is named, and where it is looked for.
     """
     known = None if trust else EnsembleFile.read(directory)
     if known is None:
@@ -83,7 +83,7 @@ def check_trusted(directory: Path, trust: bool) -> None:
         with suppress(OSError):  # what is not there gives no code
             owner = place.stat().st_uid
             if owner not in (0, os.geteuid()):
-                raise HarvestError(_whose_code(place, owner, references, known.folder))
+                raise ModelsError(_whose_code(place, owner, references, known.folder))
 
 
 def _whose_code(place: Path, owner: int, references: list[str], folder: str) -> str:

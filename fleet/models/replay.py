@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import read_journal
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.provenance import changes_on_disk
 from fleet.models.recorded_spec import recorded_job, recorded_spec
 from fleet.spec import EnsembleSpec, Job, SpecTask, importable
@@ -226,7 +226,7 @@ class ReplayedJob:
         try:
             spec = recorded_spec(directory)
             job = recorded_job(spec, directory, name)
-        except HarvestError as error:
+        except ModelsError as error:
             raise BadInput(str(error)) from error
         _check_alone(directory, name)
         return cls(RunDirectory(directory), spec, name, *_batches(directory, job))

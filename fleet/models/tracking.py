@@ -18,7 +18,7 @@ from fleet.journal.events import Event
 from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import EnsembleFile, read_extensions
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.report.standing import Look, OtherJob, RunningJob, RunStanding
 from preprocess.files.reading import read_json
 from trainers import newest_file
@@ -42,13 +42,13 @@ def read_tracked(directory: Path, exported: Sequence[Path] = ()) -> TrackedEnsem
         exported: folders with files of `fleet export`, or such files; the directory itself is looked at, too.
 
     Raises:
-        HarvestError: it holds no run, or one that has not begun.
+        ModelsError: it holds no run, or one that has not begun.
     """
     standing = Look(directory).standing(whole=True)  # before the journal: so no end is told before what led to it
     told = list(read_journal(directory / "journal.jsonl"))
     known = EnsembleFile.read(directory)
     if standing is None or not told or known is None:
-        raise HarvestError(no_run(directory))
+        raise ModelsError(no_run(directory))
     files = RunDirectory(directory)
     book = _Book(told[0], told[-1])
     for event in told:
@@ -313,7 +313,7 @@ def _cards(places: Iterable[Path]) -> Iterator[Path]:
 _LOOKS_APART = 4.0  # times what a look takes lie between two, at least: a long journal takes long to read
 
 
-class StoreError(HarvestError):
+class StoreError(ModelsError):
     """The tracker's store cannot be read or written now; the same call may succeed later."""
 
 
@@ -355,7 +355,7 @@ class Following:
         """Tell `store` what `read` gives until the run is over; return its last state, and how much was new.
 
         Raises:
-            HarvestError: the run has not begun, its writer was silent, or the store has failed, for `wait` seconds.
+            ModelsError: the run has not begun, its writer was silent, or the store has failed, for `wait` seconds.
         """
         told, since, doubted = Told(), self.clock(), False
         while True:
@@ -370,7 +370,7 @@ class Following:
                 self.say(f"{doubt}; waiting {self.wait:g} s at most")
             doubted = bool(doubt)
             if doubt and self.clock() - since >= self.wait:
-                raise HarvestError(f"{doubt}; it has been so for {self.wait:g} s")
+                raise ModelsError(f"{doubt}; it has been so for {self.wait:g} s")
             self.sleep(max(self.every, _LOOKS_APART * (self.clock() - begin)))
 
 
@@ -378,7 +378,7 @@ def _look(read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[Tra
     """What was read and is told now, how much of it was new, and what may pass or be the end."""
     try:
         run = read()
-    except HarvestError as error:  # it has not begun
+    except ModelsError as error:  # it has not begun
         return None, Told(), str(error)
     try:
         told = store.tell(run)

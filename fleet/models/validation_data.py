@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.spec import EnsembleSpec, Job
 from fleet.spec.job import data_key
 from fleet.spec.problem import nearest
@@ -97,7 +97,7 @@ def held_out_of(
         opened: data sets that are open already, by data key.
 
     Raises:
-        HarvestError: they are evaluated on different samples or on none, or their own code makes batches.
+        ModelsError: they are evaluated on different samples or on none, or their own code makes batches.
         SourceError, TransformError: the data cannot be read.
     """
     if name is not None:
@@ -111,13 +111,11 @@ def held_out_of(
         else:
             data = Dataset(dataset_specs(spec.with_jobs(tuple(jobs)))[key])
     if data.layout.is_ragged:
-        raise HarvestError(
+        raise ModelsError(
             f"the batches of data set {data.name} are made by `collate`, so nothing predicts on them here"
         )
     if not data.held_out:
-        raise HarvestError(
-            f"data set {data.name} has no held-out samples; give it `held_out`, or choose another --data"
-        )
+        raise ModelsError(f"data set {data.name} has no held-out samples; give it `held_out`, or choose another --data")
     if data.preparation(HELD_OUT).pipeline.split()[1].transforms:
         mend = "the held-out transforms draw by it: name --members that share it"
         check_shared({job.name: job.order_seed for job in jobs}, "seed of the order", mend)
@@ -135,17 +133,17 @@ def _with_data(spec: EnsembleSpec, jobs: Sequence[Job], name: str) -> list[Job]:
     if name not in spec.data:
         meant = nearest(name, spec.data)
         known = f"did you mean {meant}?" if meant else f"it has {', '.join(spec.data) or 'none'}"
-        raise HarvestError(f"--data {name}: the run's spec has no such data set; {known}")
+        raise ModelsError(f"--data {name}: the run's spec has no such data set; {known}")
     own = [job.name for job in jobs if job.data is None]
     if own:
         text = f"--data {name}: {', '.join(own[:_MOST_NAMES])} read the data sets of their task classes"
-        raise HarvestError(f"{text}; leave --data away, or name other --members")
+        raise ModelsError(f"{text}; leave --data away, or name other --members")
     changed = {"data": name, "subset": None, "fold": None, "folds": None, "bag": None}
     return [job if job.data == name else job.model_copy(update=changed) for job in jobs]
 
 
 def check_shared(values: Mapping[str, object], what: str, mend: str) -> None:
-    """Raise HarvestError unless all jobs have the same value."""
+    """Raise ModelsError unless all jobs have the same value."""
     by_value: dict[object, list[str]] = {}
     for job, value in values.items():
         by_value.setdefault(value, []).append(job)
@@ -154,7 +152,7 @@ def check_shared(values: Mapping[str, object], what: str, mend: str) -> None:
             f"{value}: {', '.join(jobs[:_MOST_NAMES])}{' ...' if len(jobs) > _MOST_NAMES else ''}"
             for value, jobs in list(by_value.items())[:_MOST_NAMES]
         )
-        raise HarvestError(
+        raise ModelsError(
             f"the networks do not share one {what} ({told}), so nothing can be told of them together; {mend}"
         )
 
@@ -170,7 +168,7 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         data: a data set's name, which comes first; else a path; None: the data set that the jobs share.
 
     Raises:
-        HarvestError: there are none, or they fit no network.
+        ModelsError: there are none, or they fit no network.
         SourceError, TransformError: they cannot be read.
     """
     if data is None or data in spec.data:
@@ -179,12 +177,12 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         meant = nearest(data, spec.data)
         known = f"did you mean {meant}?" if meant else f"the spec has {', '.join(spec.data) or 'none'}"
         text = f"--data {data}: the run's spec has no such data set, and {Path.cwd()} no such file or folder"
-        raise HarvestError(f"{text}; {known}")
+        raise ModelsError(f"{text}; {known}")
     if not Path(data).is_dir():
         try:
             check_is_file(data)
         except OSError as error:
-            raise HarvestError(f"--data {data} {error.strerror}; give a file or folder of samples") from error
+            raise ModelsError(f"--data {data} {error.strerror}; give a file or folder of samples") from error
     mend = "the file's samples are prepared like those of one data set: name --members that share one"
     check_shared({job.name: data_key(job) for job in jobs}, "data set", mend)
     first = jobs[0]
@@ -192,9 +190,9 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         text = (
             f"--data {data}: {first.name} reads the data sets of its task class, which alone know how to prepare them"
         )
-        raise HarvestError(f"{text}; leave --data away")
+        raise ModelsError(f"{text}; leave --data away")
     if spec.data[first.data].collate is not None:
-        raise HarvestError(f"--data {data}: batches of data set {first.data} are made by `collate`, and not predicted")
+        raise ModelsError(f"--data {data}: batches of data set {first.data} are made by `collate`, and not predicted")
     here = Path(data) if spec.folder.absolute() == Path.cwd() else Path(data).absolute()
     with at_home(spec.folder):
         own = dataset_specs(spec.with_jobs(tuple(jobs)))[data_key(first)]
@@ -225,7 +223,7 @@ def _source(path: str, own: DatasetSpec) -> tuple[SourceSpec, bool]:
     classes = like.arguments.get("classes") or _classes(learnt)
     if learnt is None and not classes and kind == "image_folder":
         text = f"--data {path} names its classes, and the run's training samples, which number them, cannot be opened"
-        raise HarvestError(f"{text}; put them back, or give labels as numbers, as an .npz file has them")
+        raise ModelsError(f"{text}; put them back, or give labels as numbers, as an .npz file has them")
     if classes and "classes" in takes:
         arguments["classes"] = list(classes)
     return SourceSpec(kind, {key: value for key, value in arguments.items() if key in takes}), True
@@ -258,7 +256,7 @@ def _recognised(path: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     except ConversionError as error:
         if others:
             return "", {}
-        raise HarvestError(f"--data {path}: {error}") from error
+        raise ModelsError(f"--data {path}: {error}") from error
     return split.source, dict(split.arguments)
 
 

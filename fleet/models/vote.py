@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.predictions import Predictions
 
 Kind = Literal["soft", "hard"]
@@ -42,7 +42,7 @@ class Vote:
             divided: something is chosen on one half of the samples, so that figures are from the other.
 
         Raises:
-            HarvestError: there are fewer than two samples to divide.
+            ModelsError: there are fewer than two samples to divide.
         """
         count = len(predictions.names)
         first, second = halves(predictions.samples) if divided else (None, None)
@@ -55,7 +55,7 @@ class Vote:
         Caruana et al., ICML'04, section 2. Figures are from the other half.
 
         Raises:
-            HarvestError: there are fewer than two samples.
+            ModelsError: there are fewer than two samples.
         """
         first, second = halves(predictions.samples)
         half = predictions.of_samples(first)
@@ -124,24 +124,22 @@ def halves(samples: int) -> tuple[Tensor, Tensor]:
     """Divide samples by the seed path `predict/greedy/SAMPLES`; the first half is the smaller one, both ascend.
 
     Raises:
-        HarvestError: there are fewer than two.
+        ModelsError: there are fewer than two.
     """
     if samples < 2:
-        raise HarvestError(
-            "what is chosen is chosen on one half of the held-out samples, and there is one sample alone"
-        )
+        raise ModelsError("what is chosen is chosen on one half of the held-out samples, and there is one sample alone")
     seed = int.from_bytes(blake2b(f"predict/greedy/{samples}".encode(), digest_size=8).digest(), "big")
     drawn = torch.from_numpy(np.random.default_rng(seed).permutation(samples))
     return drawn[: samples // 2].sort().values, drawn[samples // 2 :].sort().values
 
 
 def greedy_picks(members: str) -> int | None:
-    """Return K of `greedy:K`; None: the text is about something else. HarvestError: K is no whole number above 0."""
+    """Return K of `greedy:K`; None: the text is about something else. ModelsError: K is no whole number above 0."""
     kind, _, count = members.partition(":")
     if kind != _GREEDY:
         return None
     if not count.isdecimal() or int(count) == 0:
-        raise HarvestError(f"--members {members}: write greedy:K with a whole number K above 0, such as greedy:5")
+        raise ModelsError(f"--members {members}: write greedy:K with a whole number K above 0, such as greedy:5")
     return int(count)
 
 

@@ -10,13 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.scheduling.model.plan import Plan
-    from fleet.scheduling.model.policy import Policy
-    from fleet.scheduling.model.state import State
+    from fleet.scheduling.model.policy import Plan, Policy, State
 
 __all__ = ["Plan", "Policy", "State"]
-
-_FROM = {"Plan": "plan", "Policy": "policy", "State": "state"}
 
 
 def __dir__() -> list[str]:
@@ -25,6 +21,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Load what is public when it is first used: ranks that train need none of it."""
-    if name in _FROM:
-        return getattr(import_module(f"fleet.scheduling.model.{_FROM[name]}"), name)
+    if name in __all__:
+        return getattr(import_module("fleet.scheduling.model.policy"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,10 +22,9 @@ from fleet.journal.work_note import take_deaths
 from fleet.machine.cluster_map import ClusterMap
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.service_level import ServiceLevel
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.jobs import JobState, ServiceLevel
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.search.space import TrialColumns
 from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console
@@ -141,14 +140,24 @@ def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches,
     mixed_kinds, _ = mixes_kinds(runtime, cluster, job.name)
     samples, level = runtime.trained_in_epoch(job.name), job.service_level
     state = JobState(
-        job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
-        arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
-        soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed,
-        minimum_devices=job.minimum_devices, batch=job.global_batch,
-        remaining=job.stop.epochs * samples, epoch=samples, data=data_key(job),
+        job.name,
+        UNRATED,
+        job.virtual_workers,
+        mixed_kinds=mixed_kinds,
+        arrival=job.arrival,
+        deadline=clock.due(job.arrival, job.deadline),
+        soft=job.soft,
+        tenant=job.user or "",
+        priority=job.priority,
+        guaranteed=job.guaranteed,
+        minimum_devices=job.minimum_devices,
+        batch=job.global_batch,
+        remaining=job.stop.epochs * samples,
+        epoch=samples,
+        data=data_key(job),
         passing=runtime.data_of(job.name).samples / samples,
         service_level=None if level is None else ServiceLevel(level.devices, level.window),
-    )  # fmt: skip
+    )
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
     schedule = runtime.batches_of(job.name) if changes else None
     record = JobRecord.of(state, f"{data_key(job)}/{job.order_seed}", range_, schedule)

@@ -24,7 +24,7 @@ from fleet.journal.directory import DirectoryHeldError
 from fleet.journal.work_note import mark_gone
 from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, HELD, LOST, STOPPED, checking, leave
 from fleet.machine.standard_streams import python_alone_on_standard_output, tell
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.report.analysis import run_costs
 from fleet.report.run_history import read_history
 from fleet.session.books import output_to
@@ -202,7 +202,7 @@ _MOST_BYTES = 1 << 31
 _METRIC = "accuracy"
 
 
-class _Late(HarvestError):
+class _Late(ModelsError):
     """It would take too long."""
 
 
@@ -273,7 +273,7 @@ def _shared(session: SessionContext, found: Members, chosen: list[Member]) -> He
     try:
         check_classes(jobs)
         return held_out_of(found.spec, jobs, opened=session.rank.datasets)
-    except HarvestError:
+    except ModelsError:
         return None
 
 

@@ -10,9 +10,8 @@ import torch
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.report.wording import readable_bytes
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.lending import Lending
-from fleet.scheduling.model.prices import Course, Prices
+from fleet.scheduling.model.cluster import Cluster, Course, Prices
+from fleet.scheduling.model.data_path import Lending
 from fleet.spec import EnsembleSpec, Problem, SpecError
 from fleet.spec.resources import ANY
 from fleet.workers.agreement import BadInput

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from fleet.machine.devices import local_trainers, usable_memory
 from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import plural, readable_bytes
 from fleet.scheduling.model.data_path import Feed
-from fleet.scheduling.model.service_level import ServiceWindow
+from fleet.scheduling.model.jobs import ServiceWindow
 from fleet.session.batch_bounds import with_estimated_batches
 from fleet.session.chosen_workers import (
     MoreWorkers,
@@ -26,8 +28,7 @@ from fleet.session.devices import described_orders, order_problems, stays_on_one
 from fleet.session.input_checks import Room, lengths_of, memory_problem
 from fleet.session.prediction import ExpectedJob, PredictionInput, asked_device, prepare
 from fleet.session.search.first_trials import described_search, with_first_trials
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rounds import PlannedRound
+from fleet.simulator.outcome import PlannedRound, SimulationOutcome
 from fleet.spec import EnsembleSpec, Job, SearchSpec
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
@@ -177,6 +178,21 @@ class DryRun:
         }
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Look for garbage seldom: networks that are sized make many objects, and hardly any in circles.
+
+    For 100 deep networks that saves an eighth of the CPU time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_few_collections()
 def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | None = None) -> DryRun:
     """Check the spec, size its jobs, predict its run.
 
@@ -240,10 +256,18 @@ def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Simulation
     host = size.cpu_bytes(workers) if device == "cpu" else size.host_bytes(workers)
     memory = host if device == "cpu" else size.device_bytes(workers)
     return PlannedJob(
-        job, size, memory, host, expected.known.samples, rates, expected.source,
-        float(outcome.begin[row]), float(outcome.end[row]), float(outcome.deadline[row]),
+        job,
+        size,
+        memory,
+        host,
+        expected.known.samples,
+        rates,
+        expected.source,
+        float(outcome.begin[row]),
+        float(outcome.end[row]),
+        float(outcome.deadline[row]),
         expected.fed,
-    )  # fmt: skip
+    )
 
 
 def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, ...]:

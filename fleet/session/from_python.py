@@ -22,7 +22,7 @@ from fleet.journal.lock import NAME, LockWatch
 from fleet.journal.run_requests import BOUNDS, OwnTrial, SearchRequests, StopRequests
 from fleet.journal.whole_files import EnsembleFile, strict_json
 from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, STOPPED
-from fleet.models.errors import HarvestError, RunError, RunLost
+from fleet.models.errors import ModelsError, RunError, RunLost
 from fleet.models.load import Results, read_results
 from fleet.models.recorded_spec import check_trusted
 from fleet.report.standing import Look, as_json
@@ -128,9 +128,13 @@ class Process:
                 files.append((open(path, "wb"), open(path, errors="replace")))  # noqa: SIM115 - live as long as it
             (output, read_output), (errors, read_errors) = files
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": _path()},
-            )  # fmt: skip
+            )
             output.close()
             errors.close()
         return cls(child, read_output, read_errors)
@@ -395,7 +399,7 @@ class Suggesting:
         elif ":" in self.section.sampler.name:
             try:
                 check_trusted(self.directory, trust)
-            except HarvestError as error:
+            except ModelsError as error:
                 raise RunError(str(error)) from None
         number = wishes.claim()
         given = dict(values) if values is not None else self._suggested(number, wishes.trials())

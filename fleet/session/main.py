@@ -109,9 +109,14 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     with together(world, spec.resources.timeout, "said where it sits"):
         asked = spec.resources
         cluster = discover(
-            world, asked.preprocessors, asked.device, options.pretend, asked.members_per_device, asked.kinds,
+            world,
+            asked.preprocessors,
+            asked.device,
+            options.pretend,
+            asked.members_per_device,
+            asked.kinds,
             processor(),
-        )  # fmt: skip
+        )
         warnings = place_warnings(world, cluster, options, asked)
     datasets, facts, unlike = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)

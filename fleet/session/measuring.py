@@ -157,9 +157,14 @@ class Rating:
             )
 
     def choose_preprocessors(
-        self, data: list[str], available: int, streams: Mapping[str, str], share: bool, lent: int = 0,
+        self,
+        data: list[str],
+        available: int,
+        streams: Mapping[str, str],
+        share: bool,
+        lent: int = 0,
         weighed: bool = False,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are.
 
         As long as rates are guesses nobody knows the demand; then all are needed, and they are timed if there are
@@ -362,9 +367,14 @@ class Profiler:
     """
 
     def __init__(
-        self, mailbox: Mailbox, cluster: ClusterMap, effort: Effort, waiting: Waiting, next_tag: Callable[[], int],
+        self,
+        mailbox: Mailbox,
+        cluster: ClusterMap,
+        effort: Effort,
+        waiting: Waiting,
+        next_tag: Callable[[], int],
         is_late: Callable[[float], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._mailbox, self._cluster, self._effort, self._waiting = mailbox, cluster, effort, waiting
         self._next_tag, self._is_late = next_tag, is_late
         self._running: dict[str, _Running] = {}  # by job

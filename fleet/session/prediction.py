@@ -20,19 +20,18 @@ from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import model_of
 from fleet.profiling.sizing import Size, guessed_rate
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
+from fleet.scheduling.model.batch_scaling import BatchRange, BatchScaling
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed
+from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.session.devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
 from fleet.session.input_checks import BatchTrials, check_against_data, check_minimum, least_sizes
 from fleet.session.lanes import RingPlan, ring_of
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import KnownJob, RunMachine, SpecRates, spec_trace
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.rounds import PlannedRound, RoundObserver
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutcome
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.job import data_key
 from fleet.spec.policies import chosen_policy
@@ -69,7 +68,7 @@ class Prediction:
 
     spec: EnsembleSpec
     cluster: ClusterMap
-    premises: Premises
+    config: SimulationConfig
     start: float
 
     def of(self, expected: Mapping[str, ExpectedJob]) -> PredictedRun:
@@ -88,7 +87,10 @@ class Prediction:
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
         chosen = chosen_policy(asked.name, **asked.parameters)
-        outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
+        try:
+            outcome = Simulation(trace, machine, chosen, config=self.config, watch=watch).run()
+        except BadPlan as error:
+            raise BadPlan(f"policy {asked.name} gave a bad plan: {error}") from error
         ends = dict(zip(outcome.names, outcome.end.tolist()))
         return PredictedRun(outcome, watch.until(ends), watch.dropped)
 
@@ -137,8 +139,8 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_of(runtime, cluster)
     lending = lending_of(runtime, cluster)
-    premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
-    prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
+    config = SimulationConfig(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster), lending)
+    prediction = Prediction(spec, cluster, config, time.time() if start is None else start)
     return PredictionInput(runtime, prediction, expected, sizes, ring, shape, device)
 
 

@@ -26,9 +26,7 @@ from fleet.profiling.sizing import Size
 from fleet.report.journal_scan import Snapshots
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
-from fleet.scheduling.policies.kind_by_kind import for_kinds
-from fleet.scheduling.policies.least_laxity import LeastLaxity
-from fleet.scheduling.policies.what_is_left import WhatIsLeft
+from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
 from fleet.session.books import record_of, stands
 from fleet.session.devices import devices_to_plan, prices_of
 from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
@@ -68,8 +66,8 @@ class Running(RunHooks):
     newcomers: Newcomers
     guessed: Collection[str]
     wishes: Halted
-    writing: Seldom
-    showing: Seldom
+    writing: Throttle
+    showing: Throttle
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
@@ -79,7 +77,7 @@ class Running(RunHooks):
         prices = prices_of(session.rank.runtime.spec, session.rank.cluster)
         policy: Policy = session.policy
         if session.searching is not None:
-            policy = WhatIsLeft(LeastLaxity(for_kinds(policy, devices_to_plan(session.rank.cluster))))
+            policy = Backfill(LeastLaxity(for_kinds(policy, devices_to_plan(session.rank.cluster))))
         following = self.executor if session.searching is None else None
         books = session.books.keeper
         Coordinator(policy, self.executor, books, self, silence, prices=prices, following=following).run()
@@ -169,8 +167,8 @@ def start(session: SessionContext, guessed: Collection[str]) -> Running:
     guessed = guessed if rank.runtime.rehearsal is None else ()
     directory = session.output.directory
     wishes = Halted(StopRequests(directory.path), session.searching)
-    writing = Seldom(partial(_write, session, guessed))  # it grows with jobs and rounds
-    showing = Seldom(Snapshots(directory.journal).renew)
+    writing = Throttle(partial(_write, session, guessed))  # it grows with jobs and rounds
+    showing = Throttle(Snapshots(directory.journal).renew)
     return Running(session, executor, Newcomers(session, ring), guessed, wishes, writing, showing)
 
 
@@ -385,7 +383,7 @@ PART = 0.002
 
 
 @dataclass
-class Seldom:
+class Throttle:
     """Calls `action` unless its last call was so short a time ago that calls would take more than `part` of the time.
 
     A caller that needs the last of the calls makes it directly.

@@ -15,7 +15,7 @@ from fleet.journal.journal import last_second
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import Extension, read_extensions
 from fleet.machine.standard_streams import tell
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.extension import extension_of
 from fleet.session.chosen_workers import with_chosen_workers, with_known_batches, with_known_rule
 from fleet.session.options import RunOptions
@@ -110,7 +110,7 @@ def extensions(options: RunOptions, directory: Path, told: Any = lambda text: No
             if asked is None:
                 return known
             return {**known, asked.job: extension_of(directory, asked.job, asked.epochs, asked.only_epochs, told)}
-    except HarvestError as error:
+    except ModelsError as error:
         raise BadInput(str(error)) from error
 
 

@@ -1,25 +1,21 @@
-"""A simulation's books: who waits, who runs where, and what became of each job of the trace."""
+"""A simulation's books: who waits, who runs where, what became of each job, and which events come."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Container, Mapping
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.free_devices import FreeDevices
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.model.jobs import JobState, ServiceWindow
+from fleet.scheduling.model.policy import Allocation, BadPlan, check_given
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceWindow
-from fleet.scheduling.model.state import Allocation
-
-
-class BadPlan(RuntimeError):
-    """A policy gave what cannot be given; the text says what."""
 
 
 class SimulatedBooks:
@@ -77,9 +73,9 @@ class SimulatedBooks:
         self._unfinished[name] = transitions.promised(self._job(name))
         self.admitted[self.row[name]] = True
 
-    def pardoned(self, name: str, now: float) -> None:
+    def service_reset(self, name: str, now: float) -> None:
         """A job's service until now no longer counts against it."""
-        self._unfinished[name] = transitions.pardoned(self._job(name), now)
+        self._unfinished[name] = transitions.service_reset(self._job(name), now)
 
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""
@@ -99,10 +95,7 @@ class SimulatedBooks:
             When it will be done, seconds.
         """
         job = self._job(name)
-        if not job.minimum_devices <= len(devices) <= job.limit:
-            raise BadPlan(
-                f"job {name} is given {len(devices)} devices, but can use {job.minimum_devices} to {job.limit}"
-            )
+        check_given(job, devices, self.cluster)
         before = len(self.free)
         self.free.remove(devices)
         if before - len(self.free) != len(devices):
@@ -178,3 +171,36 @@ class SimulatedBooks:
         row = self.row.pop(name)
         self.version[row] += 1
         return row
+
+
+class Kind(IntEnum):
+    """What happens; of events at the same instant the smaller goes first."""
+
+    DONE = 0
+    REPAIR = 1
+    FAILURE = 2
+    STAGE = 3
+    PREPARED = 4
+
+
+class Calendar:
+    """Events by time, then kind, then the order in which they were entered."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, Kind, int, int, int]] = []
+        self._entered = 0
+
+    def enter(self, time: float, kind: Kind, what: int, version: int = 0) -> None:
+        """Let `kind` happen to `what` at `time`; the version tells whether it is still meant then."""
+        self._entered += 1
+        heapq.heappush(self._heap, (time, kind, self._entered, what, version))
+
+    @property
+    def next(self) -> float:
+        """The time of the first event, seconds; infinite if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def take(self) -> tuple[Kind, int, int]:
+        """Take the first event: its kind, to what it happens, and the version."""
+        _, kind, _, what, version = heapq.heappop(self._heap)
+        return kind, what, version

@@ -1,20 +1,81 @@
-"""What became of a trace under a policy."""
+"""What became of a trace under a policy: figures, the rounds, finish-time fairness."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
-from fleet.scheduling.model.service_level import ServiceWindow
+from fleet.scheduling.model.jobs import ServiceWindow
+from fleet.scheduling.model.policy import Allocation, Plan
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.books import SimulatedBooks
-from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.traces.trace import Trace
+
+
+def finish_time_fairness(
+    arrival: Floats, end: Floats, samples: Floats, curves: Sequence[RateCurve | None], limits: Counts, devices: int
+) -> Floats:
+    """rho = T_SH / T_ID of each job: above 1 it had been better off with its share of the cluster for itself alone.
+
+    T_SH is the time from arrival to end. T_ID is what its samples take on M / N devices, at least one and at most its
+    limit: M of the cluster, N the mean number of unfinished jobs while it was there.
+
+    Args:
+        arrival, end: seconds; `end` is NaN where a job was never done.
+        samples: samples of each job.
+        curves: rate curve of each job; None where it never arrived.
+        limits: most devices of each job.
+        devices: M.
+
+    Returns:
+        float64 of shape (jobs,), NaN where a job was never done.
+    """
+    fairness = np.full(len(arrival), np.nan)
+    done = np.flatnonzero(~np.isnan(end))
+    if len(done):
+        shared = end[done] - arrival[done]
+        others = np.maximum(1.0, _contention(arrival[done], end[done]))
+        share = np.clip((devices / others).astype(np.int64), 1, np.maximum(1, limits[done]))
+        alone = samples[done] / _rates([curves[row] for row in done.tolist()], share)
+        fairness[done] = shared / alone
+    return fairness
+
+
+def _contention(arrival: Floats, end: Floats) -> Floats:
+    """The mean number of these jobs that were there during each one's time; shape (jobs,)."""
+    time = end - arrival
+    present = _passed(end, arrival) - _passed(arrival, arrival) - _passed(end, end) + _passed(arrival, end)
+    return np.divide(present, time, out=np.ones_like(time), where=time > 0)
+
+
+def _passed(times: Floats, since: Floats) -> Floats:
+    """For each of `times` the sum over all of `since` of the seconds that have passed since then."""
+    ordered = np.sort(since)
+    before = np.searchsorted(ordered, times, side="right")
+    sums = np.concatenate(([0.0], np.cumsum(ordered)))
+    passed: Floats = before * times - sums[before]
+    return passed
+
+
+def _rates(curves: Sequence[RateCurve | None], counts: Counts) -> Floats:
+    """r(count) of each job, samples/s; a curve that many jobs have is looked up once."""
+    rates = np.full(len(curves), np.nan)
+    rows: dict[int, list[int]] = {}
+    for row, curve in enumerate(curves):
+        rows.setdefault(id(curve), []).append(row)
+    for same in rows.values():
+        curve = curves[same[0]]
+        if curve is not None:
+            rates[same] = curve.rates(int(counts[same].max()))[counts[same] - 1]
+    return rates
+
 
 HOUR = 3600.0
 
@@ -241,3 +302,59 @@ def _percentile(values: Floats, rank: float) -> float | None:
 
 def _told(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """The time between two allocations, while at least one of the jobs trains.
+
+    Attributes:
+        allocation: job -> devices.
+        start, end: seconds since the run began.
+        bound, expected: from the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
+        worth, worth_bound: likewise, as `Plan` has them.
+        lent: likewise, trainers that prepare samples; None: none ever may.
+    """
+
+    allocation: Allocation
+    start: float
+    end: float = math.inf
+    bound: float | None = None
+    expected: float | None = None
+    worth: float | None = None
+    worth_bound: float | None = None
+    lent: int | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """Return `Plan.gap`, with both ends counted from the run's begin."""
+        return Plan(bound=self.bound, end=self.expected).gap
+
+
+class RoundObserver:
+    """Watches a simulation: a round begins where somebody starts, and ends where the next one does or nobody trains."""
+
+    def __init__(self) -> None:
+        self.dropped: dict[str, str] = {}
+        """Job -> why the policy dropped it."""
+        self._rounds: list[PlannedRound] = []
+
+    def __call__(self, now: float, plan: Plan, running: Allocation) -> None:
+        """A plan was carried out, and since then these jobs run."""
+        self.dropped |= plan.dropped
+        before = self._rounds[-1].allocation if self._rounds and self._rounds[-1].end == math.inf else {}
+        starting = any(before.get(job) != devices for job, devices in running.items())
+        if before and (starting or not running):
+            self._rounds[-1] = replace(self._rounds[-1], end=now)
+        if starting:
+            known = plan.bound, plan.end, plan.worth, plan.worth_bound, plan.lent
+            self._rounds.append(PlannedRound(dict(running), now, math.inf, *known))
+
+    def until(self, ends: Mapping[str, float]) -> tuple[PlannedRound, ...]:
+        """The rounds in order, if each job was done when `ends` says, NaN: never; none that ended where it began."""
+        ended = (replace(one, end=min(one.end, _last(one.allocation, ends))) for one in self._rounds)
+        return tuple(one for one in ended if one.end > one.start)
+
+
+def _last(jobs: Allocation, ends: Mapping[str, float]) -> float:
+    return max(math.inf if math.isnan(ends[job]) else ends[job] for job in jobs)

@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
 from fleet.coordination.reading_together import divided, reader_of
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.policies.with_lent_trainers import with_lent_trainers
-from fleet.scheduling.policies.within_prices import driven
-from fleet.simulator.books import BadPlan, SimulatedBooks
-from fleet.simulator.calendar import Calendar, Kind
-from fleet.simulator.lanes import LaneJob, Lanes, ReaderPosition
-from fleet.simulator.loss_curves import LossCurves
+from fleet.scheduling.model.cluster import Prices
+from fleet.scheduling.model.data_path import NONE, Lending
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, Policy, PolicyTrigger, State, ask
+from fleet.scheduling.policies.wrappers import driven
+from fleet.simulator.books import Calendar, Kind, SimulatedBooks
+from fleet.simulator.lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome, Timeline
-from fleet.simulator.premises import USUAL, Premises
-from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors
-from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class NodeFailure:
+    """A node that fails at `time` and works again at `until`, seconds since the first arrival."""
+
+    time: float
+    node: int
+    until: float = math.inf
+
+
+_ROUNDING = 1e-6  # of a step
+
+
+@dataclass(frozen=True)
+class SimulationConfig:
+    """What a simulation takes for given.
+
+    Attributes:
+        seed: root of the policy's random draws.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        margin: seconds that promised deadlines leave, as a run's do for its delays.
+        prices: of the devices; None: they do not count.
+        lending: how many trainers without a job may prepare samples.
+        whole_steps: whether jobs end their steps before they leave, as in a run; else they leave in the midst of them.
+    """
+
+    seed: int = 0
+    slack: float = 0.0
+    margin: float = 0.0
+    prices: Prices | None = None
+    lending: Lending = NONE
+    whole_steps: bool = False
+
+    def left_of_step(self, job: JobState, now: float) -> float:
+        """Samples that a running job trains yet before it can leave; an epoch's last step may have fewer than others.
+
+        With b samples a step, e an epoch, and x trained of the epoch at `now`: min(b ceil(x / b), e) - x.
+        """
+        if not (self.whole_steps and job.batch and now > job.ready):
+            return 0.0
+        trained = job.trained_at(now) % job.epoch if job.epoch else job.trained_at(now)
+        begun = trained / job.batch % 1.0
+        if begun < _ROUNDING or begun > 1 - _ROUNDING:
+            return 0.0
+        left = (1 - begun) * job.batch
+        return min(left, job.epoch - trained if job.epoch else left, job.remaining_at(now))
+
+
+USUAL = SimulationConfig()
+
 
 STALLS = 1000
 """Times in a row that a policy may ask to be woken while nothing happens."""
@@ -41,7 +86,7 @@ class Simulation:
         machine: what it plays on.
         policy: pure; decides what runs.
         failures: failures of nodes.
-        premises: the seed and the like.
+        config: the seed and the like.
         ticked: called for each job that is done.
         watch: called with the time of each plan that was carried out, the plan, and who runs where since then.
     """
@@ -52,32 +97,28 @@ class Simulation:
         machine: Machine,
         policy: Policy,
         failures: Sequence[NodeFailure] = (),
-        premises: Premises = USUAL,
+        config: SimulationConfig = USUAL,
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
         if isinstance(machine, AdaptingMachine):
             machine = machine.under(Adapting(policy.tunes_batches, not policy.learns_rates))
-        self._trace, self._machine, self._premises = trace, machine, premises
+        self._trace, self._machine, self._config = trace, machine, config
         self._adapting = machine if isinstance(machine, AdaptingMachine) else None
-        self._policy = with_lent_trainers(driven(policy, machine.cluster, premises.prices), premises.lending)
+        self._policy = driven(policy, machine.cluster, config.prices, config.lending)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._coming, self._arrived = trace.coming(), 0
         self._books = SimulatedBooks(machine.cluster, self._coming.most)
         self._calendar = Calendar()
         self._timeline = Timeline()
-        self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
+        self._lanes, self._lane_numbers = Lanes(config.slack), count(1)
         self._preprocessors, self._feedings = SharedPreprocessors(trace.feeds), 0
         self._lent = 0  # trainers that prepare samples, by the last plan
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
-        self._changed: list[str] = []  # since the last plan
-        self._events = 0  # since the last plan
-        self._urgent = False  # a guaranteed job came since the last plan
-        self._memo: object = None
+        self._trigger = PolicyTrigger(policy.trigger, math.inf)
         self._formed: dict[str, tuple[int, ...]] = {}
-        self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
         self._stalled = 0
         self._left = -math.inf  # when the last of those who lost their devices has ended its step there
 
@@ -96,8 +137,8 @@ class Simulation:
         self._enter_failures()
         while (now := self._next_time()) < math.inf:
             self._happen(now)
-            self._due = self._policy.trigger.due(now, self._events, self._urgent)
-            if now >= min(self._wake, self._due) and self._carry_out(self._ask(now), now):
+            self._trigger.look(now)
+            if now >= self._trigger.next and self._carry_out(self._ask(now), now):
                 self._carry_out(self._ask(now), now)
         return self._books
 
@@ -106,7 +147,7 @@ class Simulation:
         arrival = self._coming.next
         if arrival == math.inf and not self._books.unfinished:
             return math.inf
-        return min(arrival, self._calendar.next, self._wake, self._due)
+        return min(arrival, self._calendar.next, self._trigger.next)
 
     def _happen(self, now: float) -> None:
         """Everything that happens now."""
@@ -121,7 +162,7 @@ class Simulation:
             elif kind == Kind.FAILURE:
                 self._fail(what, now)
             elif kind == Kind.REPAIR:
-                self._note(())
+                self._trigger.counts()
                 self._books.repaired(self._devices_of(what))
         while self._coming.next <= now:
             self._arrive()
@@ -134,15 +175,14 @@ class Simulation:
             for job in changed(books.unfinished.values(), now):
                 books.shown(job)
         state = State(
-            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._premises.seed, now,
-            tuple(dict.fromkeys(self._changed)), self._memo, books.free, books.promises, self._premises.margin,
+            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._config.seed, now,
+            self._trigger.changed, self._trigger.memo, books.free, books.promises, self._config.margin,
         )  # fmt: skip
         begin = perf_counter()
-        plan = self._policy.plan(state)
+        plan = ask(self._policy, state)
         self._timeline.planned(perf_counter() - begin)
-        self._stalled = 0 if self._events else self._stalled + 1
-        self._changed, self._events, self._urgent, self._memo = [], 0, False, plan.memo
-        self._wake, self._due = plan.wake, math.inf
+        self._stalled = 0 if self._trigger.events else self._stalled + 1
+        self._trigger.planned(plan)
         if plan.wake <= now or self._stalled > STALLS and not books.running:
             raise BadPlan(f"policy {self._policy.name} asks to be woken again and again at {now} s and does nothing")
         return plan
@@ -168,7 +208,7 @@ class Simulation:
         for job in plan.admitted:
             books.promised(job)
         for job in plan.promoted:
-            books.pardoned(job, now)
+            books.service_reset(job, now)
         for job, batch in plan.batches.items():
             books.rebatched(job, batch)
             if job in books.running and not self._policy.shares_streams:
@@ -185,7 +225,9 @@ class Simulation:
         if self._watch is not None:
             self._watch(now, plan, books.running)
         drained = bool(stopped) and not books.running
-        self._changed += [job for job in stopped if job in books.unfinished] if drained else []
+        for job in stopped if drained else ():
+            if job in books.unfinished:
+                self._trigger.noted(job)
         return drained
 
     def _free_moves(self, new: Allocation) -> dict[str, float]:
@@ -234,7 +276,7 @@ class Simulation:
         for jobs in together.values():
             readers = [reader_of(job, self._classes.place(job), job.held, job.pace) for job in jobs]
             feed = self._trace.feeds.get(jobs[0].name)
-            made = math.inf if feed is None else feed.later * self._premises.lending.times(self._lent)
+            made = math.inf if feed is None else feed.later * self._config.lending.times(self._lent)
             for members in divided(readers, made):
                 self._open_lane([jobs[index] for index in members])
 
@@ -266,7 +308,7 @@ class Simulation:
         paces = {job.name: self._machine.pace(job, self._books.running[job.name]) for job in jobs}
         shares = self._policy.shares_streams
         readers = [FedJob(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs]
-        most = self._preprocessors.most(readers, self._premises.lending.times(self._lent))
+        most = self._preprocessors.most(readers, self._config.lending.times(self._lent))
         fed = {name: min(pace, most[name]) for name, pace in paces.items()}
         self._feedings += 1
         for name, reading in self._lanes.repace(fed, now).items():
@@ -306,16 +348,16 @@ class Simulation:
         """These jobs end the steps that they are in, and leave; return those whose last steps they are."""
         self._part(jobs, now)
         ended = []
-        for name in jobs if self._premises.whole_steps else ():
+        for name in jobs if self._config.whole_steps else ():
             job = self._books.unfinished[name]
-            if left := self._premises.left_of_step(job, now):
+            if left := self._config.left_of_step(job, now):
                 end, remaining = now + left / job.pace, job.remaining_at(now) - left
                 self._left = max(self._left, end)
                 self._books.repaced(name, max(0.0, remaining), now, job.pace)
                 if remaining <= 0:
                     ended.append(name)
                     self._end(name, end)
-                    self._wake = min(self._wake, end)
+                    self._trigger.wake_by(end)
         return ended
 
     def _parting(self, now: float) -> float:
@@ -332,10 +374,6 @@ class Simulation:
             self._repace({job: reading}, since, now)
         return left
 
-    def _note(self, changed: Sequence[str]) -> None:
-        self._events += 1
-        self._changed += changed
-
     def _arrive(self) -> None:
         job = self._machine.arriving(self._coming.take())
         if (feed := self._trace.feeds.get(job.name)) is not None:
@@ -343,8 +381,7 @@ class Simulation:
         self._books.arrived(self._arrived, job)
         self._arrived += 1
         self._classes.arrived(job)
-        self._note([job.name])
-        self._urgent |= job.guaranteed
+        self._trigger.counts(job.name, urgent=job.guaranteed)
 
     def _done(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:
@@ -358,7 +395,7 @@ class Simulation:
         self._coming.ended(row, now)
         for job, further in self._coming.further().items():
             self._books.shown(self._books.unfinished[job].changed(further=further))
-        self._note([name])
+        self._trigger.counts(name)
         if self._ticked is not None:
             self._ticked()
 
@@ -374,14 +411,16 @@ class Simulation:
     def _show(self, job: JobState) -> None:
         """Policies see a job so from now on; a promised one whose rates are others now is asked about at once."""
         if job.rate is not self._books.unfinished[job.name].rate:
-            self._events += job.admitted
-            self._changed.append(job.name)
+            if job.admitted:
+                self._trigger.counts(job.name)
+            else:
+                self._trigger.noted(job.name)
         self._books.shown(job)
 
     def _fail(self, failure: int, now: float) -> None:
         hit = self._books.failed(self._devices_of(failure))
         self._take(hit, now)
-        self._note(hit)
+        self._trigger.counts(*hit)
 
     def _enter_failures(self) -> None:
         for index, failure in enumerate(self._failures):
@@ -391,3 +430,64 @@ class Simulation:
 
     def _devices_of(self, failure: int) -> frozenset[int]:
         return frozenset(self._machine.cluster.devices_of(self._failures[failure].node))
+
+
+_EPOCH_IS_OVER = 1e-9  # part of an epoch: a job so near its end has finished it
+
+
+class LossCurves:
+    """The losses that policies may know at any time, which are the finished epochs' losses.
+
+    Args:
+        losses: job -> the loss of each epoch, from the first.
+    """
+
+    def __init__(self, losses: Mapping[str, tuple[float, ...]]) -> None:
+        self._losses = losses
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that have finished epochs since they were looked at, with the losses of these."""
+        if not self._losses:
+            return
+        for job in jobs:
+            curve = self._losses.get(job.name, ())
+            finished = int(job.trained_at(now) / job.epoch + _EPOCH_IS_OVER) if job.epoch else 0
+            if len(job.losses) < min(finished, len(curve)):
+                yield job.changed(losses=curve[:finished])
+
+
+_IS_AT_NEXT = 1e-6  # part of an epoch: a job so near its end has finished it
+
+
+class SharingClasses:
+    """Shows policies the epochs that jobs have finished, and their sharing classes: stream and epoch.
+
+    A job whose samples of an epoch are not known stays in the class of its stream.
+
+    Args:
+        by_epoch: whether jobs share at the same epoch alone; otherwise their classes stay as they are.
+    """
+
+    def __init__(self, by_epoch: bool) -> None:
+        self._by_epoch = by_epoch
+        self._streams: dict[str, str] = {}
+
+    def arrived(self, job: JobState) -> None:
+        """A job is there; its stream is known."""
+        if self._by_epoch and job.stream and job.epoch:
+            self._streams[job.name] = job.stream
+
+    def place(self, job: JobState) -> float:
+        """Samples of its epoch that a job that stands still has trained; 0 where classes have no epochs."""
+        return max(0.0, job.trained - job.epochs * job.epoch) if job.name in self._streams else 0.0
+
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that are at another epoch than when they were looked at, with the classes of these."""
+        if not self._streams:
+            return
+        for job in jobs:
+            stream = self._streams.get(job.name)
+            if stream is not None:
+                finished = int(job.trained_at(now) / job.epoch + _IS_AT_NEXT)
+                if finished != job.epochs or job.stream == stream:
+                    yield job.changed(epochs=finished, stream=f"{stream}/{finished}")

@@ -122,9 +122,16 @@ class BatchFeed:
     """
 
     def __init__(
-        self, reader: LaneReader, schedule: LaneSchedule, share: Share, place: tuple[int, int], device: torch.device,
-        reading: Reading, timeout: float, make: MakeSubstitute | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        reader: LaneReader,
+        schedule: LaneSchedule,
+        share: Share,
+        place: tuple[int, int],
+        device: torch.device,
+        reading: Reading,
+        timeout: float,
+        make: MakeSubstitute | None = None,
+    ) -> None:
         self.waited = 0.0  # seconds that the trainer waited for samples
         self._reader, self._schedule, self._share = reader, schedule, share
         self._device, self._reading, self._timeout, self._make = device, reading, timeout, make
@@ -244,8 +251,10 @@ class BatchFeed:
         reader, timeout, stopped, own = self._reader, self._timeout, self._closed.is_set, self._share.held_out
         own = np.arange(self._schedule.held_out) if own is None else own
         begin, size, evaluators = (
-            self._schedule.held_out_position(epoch), self._share.evaluation_batch, self._share.evaluators,
-        )  # fmt: skip
+            self._schedule.held_out_position(epoch),
+            self._share.evaluation_batch,
+            self._share.evaluators,
+        )
         for index, start in enumerate(range(0, own.size, size)):
             mine = own[start : start + size]
             if evaluators[index % len(evaluators)] == self._share.member:
@@ -412,9 +421,15 @@ class OwnBatches:
     """
 
     def __init__(
-        self, reader: LaneReader, schedule: LaneSchedule, plan: BatchPlan, block: range, order: MemberOrder,
-        timeout: float, stopped: Callable[[], bool],
-    ) -> None:  # fmt: skip
+        self,
+        reader: LaneReader,
+        schedule: LaneSchedule,
+        plan: BatchPlan,
+        block: range,
+        order: MemberOrder,
+        timeout: float,
+        stopped: Callable[[], bool],
+    ) -> None:
         self._reader, self._schedule, self._plan, self._block = reader, schedule, plan, block
         self._order, self._timeout, self._stopped = order, timeout, stopped
         self._positions = self._again = np.empty(0, np.int64)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from preprocess.samples.errors import SkippedSample
 
 
-class LentTrainer:
+class HelperPreprocessor:
     """The preprocessor that a trainer is meanwhile. It opens its data sets, and loads what makes samples, at first use.
 
     Args:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from fleet.coordination.protocol import (
     AtStep,
@@ -141,9 +142,14 @@ class JobRun:
     """
 
     def __init__(
-        self, job: str, trainer: Trainer, feed: BatchFeed, course: TrainingTerms, line: Line,
+        self,
+        job: str,
+        trainer: Trainer,
+        feed: BatchFeed,
+        course: TrainingTerms,
+        line: Line,
         clock: Callable[[], float] = time.perf_counter,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._job, self._trainer, self._feed, self._course, self._line = job, trainer, feed, course, line
         self._group, self._clock = trainer.group, clock
         self._plan = trainer.plan(course.epoch_samples)
@@ -267,10 +273,19 @@ class JobRun:
         learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"]) * self._trainer.rate_factor
         self._line.tell(
             EpochEnded(
-                self._job, self._trainer.epoch, self._trainer.steps, seconds, rate, metrics, learning_rate,
-                data, peers, computed, self._agreement.longest_silence(),
+                self._job,
+                self._trainer.epoch,
+                self._trainer.steps,
+                seconds,
+                rate,
+                metrics,
+                learning_rate,
+                data,
+                peers,
+                computed,
+                self._agreement.longest_silence(),
             )
-        )  # fmt: skip
+        )
 
     def _leave_out_steps_over_hosts(self) -> None:
         """Let no rate tell of steps while devices met, once they have."""
@@ -301,12 +316,20 @@ class JobRun:
         samples = steps * self._trainer.virtual_workers * self._trainer.batch_size
         return samples / seconds * self._course.time_scale if seconds > 0 else 0.0
 
-    def _last_word(self, why: str, reason: str) -> Left:
+    def _last_word(self, why: Literal["done", "stopped"], reason: str) -> Left:
         data, peers, computed = self._watch.read()
         return Left(
-            self._job, -1, why, reason, self._trainer.epoch, self._trainer.step_in_epoch,  # type: ignore[arg-type]
-            waited_data=data, waited_peers=peers, computed=computed, held=why == "stopped" and self._holds,
-        )  # fmt: skip
+            self._job,
+            -1,
+            why,
+            reason,
+            self._trainer.epoch,
+            self._trainer.step_in_epoch,
+            waited_data=data,
+            waited_peers=peers,
+            computed=computed,
+            held=why == "stopped" and self._holds,
+        )
 
 
 def save(job: str, trainer: Trainer, saving: Saving) -> CheckpointWritten | None:

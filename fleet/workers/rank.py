@@ -92,9 +92,15 @@ class Rank:
     """
 
     def __init__(
-        self, directory: RunDirectory, ties: Ties, cluster: ClusterMap, runtime: Runtime, stop: StopFlag,
-        datasets: dict[str, Dataset], warnings: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        directory: RunDirectory,
+        ties: Ties,
+        cluster: ClusterMap,
+        runtime: Runtime,
+        stop: StopFlag,
+        datasets: dict[str, Dataset],
+        warnings: tuple[str, ...] = (),
+    ) -> None:
         self.directory, self.ties, self.cluster, self.runtime, self.stop = directory, ties, cluster, runtime, stop
         self.datasets, self.warnings = datasets, warnings
         self.threads: list[GuardedThread] = []

@@ -274,9 +274,25 @@ def batch_set(runtime: Runtime, news: SetBatch) -> Runtime:
 
 
 _NO_MATTER = {
-    "name", "seed", "subset", "folds", "fold", "bag", "metrics", "schedule", "virtual_workers", "stop", "deadline",
-    "soft", "user", "priority", "guaranteed", "minimum_devices", "service_level", "arrival",
-}  # fmt: skip
+    "name",
+    "seed",
+    "subset",
+    "folds",
+    "fold",
+    "bag",
+    "metrics",
+    "schedule",
+    "virtual_workers",
+    "stop",
+    "deadline",
+    "soft",
+    "user",
+    "priority",
+    "guaranteed",
+    "minimum_devices",
+    "service_level",
+    "arrival",
+}
 _NO_RULE = _NO_MATTER - {"subset", "folds", "fold", "bag", "schedule", "virtual_workers", "stop"}
 """What, beside, no optimizer and no schedule depends on, which may be as long as the run."""
 _RATES = ("lr", "weight_decay")  # torch's optimizers need as much with any of them

@@ -48,7 +48,7 @@ from fleet.machine.standard_streams import tell
 from fleet.profiling.measure import can_go_on, keep_busy, largest_fitting, measure, try_batch
 from fleet.spec import Job
 from fleet.workers.feed import BatchFeed, FeedTimeout, Share
-from fleet.workers.helper_preprocessor import LentTrainer, OwnSubstitutes
+from fleet.workers.helper_preprocessor import HelperPreprocessor, OwnSubstitutes
 from fleet.workers.job_run import JobRun, Line, Saving, TrainingTerms, formed, save
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime, batch_set
@@ -103,7 +103,7 @@ class TrainerRank:
         self._note = WorkNote(rank.directory.at_work, rank.number)
         self._ring: Ring | None = None
         self._lifeline = Lifeline(rank.runtime.timeout)
-        self._lent = LentTrainer(rank, self._mailbox, moves)
+        self._lent = HelperPreprocessor(rank, self._mailbox, moves)
         self._substitutes = OwnSubstitutes(rank, self._mailbox, moves, self._lent.skips)
         self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
@@ -271,9 +271,15 @@ class TrainerRank:
                     with coming(self._rank.world, order.old, order.new, order.tag):
                         trainer = self._trainer(order.job, joining(order.new, self._rank.number, order.new_shares))
                 if resize(
-                    trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout,
-                    old_shares=order.old_shares, new_shares=order.new_shares,
-                ):  # fmt: skip
+                    trainer,
+                    self._rank.world,
+                    order.old,
+                    order.new,
+                    order.tag,
+                    self._runtime.timeout,
+                    old_shares=order.old_shares,
+                    new_shares=order.new_shares,
+                ):
                     self._held[order.job] = trainer
         except BaseException as error:
             self._unmoved[order.job] = error
@@ -306,9 +312,15 @@ class TrainerRank:
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = BatchFeed(
-                    reader, order.lane.schedule, share, begin_at, self._device, reading, self._runtime.timeout,
+                    reader,
+                    order.lane.schedule,
+                    share,
+                    begin_at,
+                    self._device,
+                    reading,
+                    self._runtime.timeout,
                     self._substitutes.of(order.job),
-                )  # fmt: skip
+                )
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
@@ -377,9 +389,15 @@ class TrainerRank:
         samples, rehearsal = runtime.samples_of(job), runtime.rehearsal
         scale = 1.0 if rehearsal is None else rehearsal.time_scale
         return TrainingTerms(
-            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale, until,
+            runtime.stop(job),
+            self._saving(job),
+            samples,
+            rehearsal is None,
+            runtime.spec.profile.timed,
+            scale,
+            until,
             runtime.evaluates_in_parts(job),
-        )  # fmt: skip
+        )
 
     def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:
         runtime = runtime or self._runtime
@@ -557,9 +575,14 @@ def member_share(runtime: Runtime, name: str, group: Group, trainer: Trainer) ->
     evaluators = owners if group.shares else tuple(range(group.size))
     step = job.virtual_workers * batch_size_of(trainer.task)  # by its own batch, whatever it is now
     return Share(
-        trainer.plan(runtime.samples_of(name)), blocks[group.index], group.index, evaluators,
-        evaluation_batch_of(trainer.task, step), runtime.own_order(name), runtime.own_held_out(name),
-    )  # fmt: skip
+        trainer.plan(runtime.samples_of(name)),
+        blocks[group.index],
+        group.index,
+        evaluators,
+        evaluation_batch_of(trainer.task, step),
+        runtime.own_order(name),
+        runtime.own_held_out(name),
+    )
 
 
 PER_EPOCH = 0.15  # a rehearsed loss falls like a loss does, so that the report has something to draw

@@ -21,7 +21,7 @@ from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies import policy as policy_of
-from fleet.simulator.tables import job_table, time_table
+from fleet.simulator.comparing import comparison
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
 from tests.docs.support.commands import follow
@@ -125,7 +125,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
     reference = page("reference/simulate.md").sections(2)
     told = json.loads((tutorial / "compared" / "simulation.json").read_text())["runs"][0]
     assert keys(reference["Figures"]) == told.keys()
-    assert keys(reference["Files"]) == {*job_table.COLUMNS, *time_table.TIMELINE, *time_table.DEVICES}
+    assert keys(reference["Files"]) == {*comparison.JOB_COLUMNS, *comparison.TIMELINE, *comparison.DEVICES}
 
 
 def test_every_marked_page_is_followed() -> None:

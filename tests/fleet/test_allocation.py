@@ -14,9 +14,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.journal.journal import Journal
 from fleet.machine.launch.launched import StopFlag
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.session.opened import Walltime
 from tests.journals import as_event, read_lines
 

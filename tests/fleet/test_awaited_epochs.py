@@ -6,7 +6,7 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.coordination.open_lanes import AwaitedEpochs
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from preprocess.samples.stream import StreamKey
 

@@ -14,10 +14,10 @@ from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal.journal import Journal
+from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec.digest import results_mapping
 from fleet.spec.job import ChangingBatch
 from tests.session.conftest import a_spec

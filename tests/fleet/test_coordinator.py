@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.coordinator import Coordinator, PolicyTrigger
+from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.executor import Event, GroupEnded, RunHooks, Started, StopReason
 from fleet.coordination.failures import SilentGroupError
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import AtStep, Start
 from fleet.journal.journal import Journal, as_json
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, PolicyTrigger, State, Trigger
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster, State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 CURVE = RateCurve({1: 10.0}, per_node=2)

@@ -16,9 +16,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.coordination.protocol import EpochEnded, Start, StepsTimed
 from fleet.journal.journal import Journal, as_json
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
 from tests.journals import as_events
 

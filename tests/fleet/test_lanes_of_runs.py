@@ -13,11 +13,9 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 
 
 class Joining(Policy):

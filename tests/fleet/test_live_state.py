@@ -9,13 +9,13 @@ import pytest
 from fleet.coordination.job_record import UNRATED, JobRecord, Standing
 from fleet.coordination.live_state import LiveState, recall
 from fleet.journal import events
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from tests.journals import as_event, as_events
 from trainers.task.batch_plan import BatchChange, BatchSchedule
 
@@ -167,7 +167,7 @@ def test_service_is_that_of_all_devices_until_now() -> None:
     stopped = seen(books, 30.0)
     assert (stopped.attained_at(30.0), stopped.remaining_at(30.0), stopped.last, stopped.held) == (16, 170, (0, 1), 0)
     books.take(events.ServiceReset(job="a", t=30.0))
-    assert seen(books, 31.0).pardoned == 16
+    assert seen(books, 31.0).service_reset == 16
     books.started("a", (1,), 40.0)
     assert (seen(books, 41.0).restarts, seen(books, 41.0).attained_at(41.0)) == (1, 17)
 

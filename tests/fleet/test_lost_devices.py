@@ -16,7 +16,7 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from tests.scheduling.support.all_policies import NAMES

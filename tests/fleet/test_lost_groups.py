@@ -12,9 +12,9 @@ from fleet.coordination.job_record import JobRecord, Standing
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Start
 from fleet.journal.journal import Journal, as_json
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
 
 HALF_WAY = Standing(2, 5, "a-2-5.h5", {"loss": 0.5})

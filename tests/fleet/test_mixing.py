@@ -10,9 +10,9 @@ import pytest
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.session.devices import mixes_kinds, stays_on_one
 from fleet.spec import EnsembleSpec
 from fleet.workers.runtime import Runtime

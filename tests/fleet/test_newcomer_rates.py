@@ -16,8 +16,8 @@ from fleet.coordination.live_state import LiveState, Recorder
 from fleet.journal import events
 from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.lending import Lending
+from fleet.scheduling.model.data_path import Lending
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 
 LASTS = 100.0  # seconds that a job trains

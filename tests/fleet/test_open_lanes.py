@@ -15,7 +15,7 @@ from fleet.coordination.worker_channel import WorkerChannel
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import SampleLayout
 from preprocess.samples.stream import LaneSchedule, LaneSpec, StreamKey

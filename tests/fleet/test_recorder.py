@@ -14,9 +14,9 @@ from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.live_state import LiveState, Recorder, recall
 from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import Cluster
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from tests.journals import as_event
 
 OLD_RUN = Path(__file__).parents[1] / "run/old_runs/first/stopped/journal.jsonl"

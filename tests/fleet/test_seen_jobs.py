@@ -10,9 +10,9 @@ import pytest
 
 from fleet.coordination.job_table import StopTime, with_ends_of_epochs
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 
 EPOCH = 100.0  # samples; 10 s on one device

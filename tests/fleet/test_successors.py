@@ -14,10 +14,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import EpochEnded, Formed, Left, Start, StartGroup, StopGroup
 from fleet.journal.journal import Journal
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import Cluster, State
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.policies import policy
 from tests.fleet.test_coordinator import CURVE, Clock, Obedient
 from tests.fleet.test_losses import Machine

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import fleet
 from fleet.commands.cli import app
 from fleet.commands.results import COLUMNS
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.load import Ensemble
 from fleet.models.members import BestValue, read_members
 from tests.run.support import parts
@@ -108,11 +108,11 @@ def test_another_network_than_the_trained_one_is_refused(trained: RunFolder, tmp
     (job,) = (job for job in content["spec"]["jobs"] if job["name"] == "mlp")
     job["model"]["arguments"]["widths"] = [17]
     file.write_text(json.dumps(content))
-    with pytest.raises(HarvestError, match="use the code with which the run was trained"):
+    with pytest.raises(ModelsError, match="use the code with which the run was trained"):
         fleet.load(folder, members=["mlp"])
-    with pytest.raises(HarvestError, match="did you mean mlp"):
+    with pytest.raises(ModelsError, match="did you mean mlp"):
         fleet.load(folder, members=["mpl"])
-    with pytest.raises(HarvestError, match="choose 'best' or 'last'"):
+    with pytest.raises(ModelsError, match="choose 'best' or 'last'"):
         fleet.load(folder, checkpoint="first")
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
 from fleet.journal.metric_order import MetricOrder
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.export import Weights
 from fleet.models.members import read_members
 from fleet.models.network import read_network
@@ -125,7 +125,7 @@ def test_state_that_is_no_tensor_is_refused() -> None:
         def set_extra_state(self, state: Any) -> None:
             pass
 
-    with pytest.raises(HarvestError, match="_extra_state of the network is of type dict"):
+    with pytest.raises(ModelsError, match="_extra_state of the network is of type dict"):
         Weights.of(Noted(1, 1))
 
 

@@ -22,8 +22,8 @@ from fleet.journal import events
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.metric_order import MetricOrder
 from fleet.models.members import Member
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.workers.job_run import Saving, save
 from tests.models.support.families import FAMILIES, LONG, long_ensemble
 from tests.run.support.processes import run, started

@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.validation_data import samples_of
 from fleet.spec import load
 from preprocess import SourceError
@@ -151,5 +151,5 @@ def test_classes_keep_the_numbers_that_networks_learnt(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has this class, and classes has not: a, b, c"):
         samples_of(spec, spec.jobs, str(tmp_path / "new"))
     (tmp_path / "train").rename(tmp_path / "elsewhere")
-    with pytest.raises(HarvestError, match="training samples, which number them, cannot be opened; put them back"):
+    with pytest.raises(ModelsError, match="training samples, which number them, cannot be opened; put them back"):
         samples_of(spec, spec.jobs, str(tmp_path / "new"))

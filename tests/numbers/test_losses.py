@@ -241,7 +241,7 @@ def test_weights_that_are_no_numbers_end_a_network_and_masks_do_not() -> None:
 
 
 def test_old_checkpoints_of_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
-    from fleet.models.errors import HarvestError
+    from fleet.models.errors import ModelsError
     from fleet.models.network import load_weights
 
     trainer = Trainer(Uneven("weights"), 1, Group.alone())
@@ -252,7 +252,7 @@ def test_old_checkpoints_of_weights_that_are_no_numbers_are_not_exported(tmp_pat
     load_weights(Uneven("weights").model(), saved, "job a")
     next(iter(saved.parameters.values()))[0] = math.nan
     checkpoint.write(tmp_path / "c.h5", saved)
-    with pytest.raises(HarvestError, match="table.weight holds NaN or infinite values.*had diverged"):
+    with pytest.raises(ModelsError, match="table.weight holds NaN or infinite values.*had diverged"):
         load_weights(Uneven("weights").model(), checkpoint.read(tmp_path / "c.h5"), "job a")
 
 

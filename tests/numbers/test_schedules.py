@@ -9,7 +9,7 @@ import torch
 from torch.optim import SGD, lr_scheduler
 
 from benchmarks.numbered.schedules import length_bars, rate_bars
-from fleet.models.errors import HarvestError
+from fleet.models.errors import ModelsError
 from fleet.models.extension import _check_schedules
 from fleet.spec import Job, SpecError, SpecTask, check, loads, results_mapping
 from fleet.spec.run_length import Length, follows_run, length_misfits
@@ -266,5 +266,5 @@ def test_a_schedule_of_the_runs_length_is_not_extended(keys: dict[str, Any], tol
     if not told:
         _check_schedules(asked, saved, 8, lambda _: None)
         return
-    with pytest.raises(HarvestError, match=told):
+    with pytest.raises(ModelsError, match=told):
         _check_schedules(asked, saved, 8, lambda _: None)

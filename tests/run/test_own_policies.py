@@ -35,3 +35,11 @@ def test_a_policy_that_is_not_there_is_refused_with_the_nearest(command: str, tm
     ensemble = write_ensemble(tmp_path, JOBS[:1])
     ended = run([*FLEET, command, str(ensemble.spec), "--policy", "plugged:OneEech"], tmp_path)
     assert ended.code == 2 and "plugged:OneEach" in ended.output and "Traceback" not in ended.output, ended.output
+
+
+def test_a_plan_that_cannot_be_carried_out_ends_the_run_with_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "plugged.py").write_text(MODULE)
+    ensemble = write_ensemble(tmp_path, JOBS[:2], policy="plugged:AllOnOne")
+    ended = run(ensemble.plain("run", "--trainers", "1"), tmp_path)
+    assert ended.code == 1 and "Traceback" not in ended.output, ended.output
+    assert "policy AllOnOne gave a bad plan: device 0 serves at most one job" in ended.output, ended.output

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.batch_scaling import BatchRange, BatchScaling
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
-from fleet.scheduling.variable_batch.scalability import curve_of
+from fleet.scheduling.policies.throughput import curve_of
 
 # 4 workers; a step of 8 samples takes 8 s alone, and 4 s + 1 s of summing on two devices, 2 s + 2 s on four.
 CURVE = RateCurve({1: 1.0, 2: 8 / 5, 4: 2.0}, per_node=4, workers=4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.scheduling.elasticflow.buddy import BuddyTree, FreeBlocks, Placer
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.placing.buddy import BuddyTree, FreeBlocks, Placer
 from tests.scheduling.support.blocks import is_block
 
 EIGHT = BuddyTree(Cluster((8, 8)))

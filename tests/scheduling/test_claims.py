@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.easyscale.claims import ClaimPaces, is_worth_returning, is_worth_waiting
-from fleet.scheduling.easyscale.companions import Companions, Rules
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State, validate
+from fleet.scheduling.easyscale.companions import ClaimPaces, Companions, Rules, is_worth_returning, is_worth_waiting
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.policies.easyscale import EasyScale
 from tests.scheduling.support.kinds_of_device import MIXED, job, states
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, placed
 
 CLUSTER = Cluster((4, 4, 2), ("a", "a", "b"))

@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.reservations.reservation import reserved_at
-from fleet.scheduling.reservations.spare_devices import FirmShare, share_spare
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from fleet.scheduling.policies.deadline import FirmShare, share_spare
+from fleet.scheduling.reservations.reservation import SpeedLevels, reserved_at
 
 LINEAR = RateCurve({count: float(count) for count in range(1, 5)}, 4, limit=4)
 CONCAVE = RateCurve({1: 1.0, 2: 1.8, 3: 2.4, 4: 2.8}, 4, limit=4)

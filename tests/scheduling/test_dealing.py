@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.easyscale.dealing import deal, is_worth_dealing_anew, turns
+from fleet.scheduling.easyscale.kind_curves import deal, is_worth_dealing_anew, turns
 
 
 def best_of_all(workers: int, speeds: list[float]) -> float:

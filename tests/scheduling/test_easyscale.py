@@ -11,11 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.easyscale.companions import Companions, Rules
-from fleet.scheduling.easyscale.inter_job import Proposal, approved
-from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, configure, evaluate
+from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, Proposal, approved, configure, evaluate
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from tests.scheduling.support.kinds_of_device import MIXED, job, speeds, states

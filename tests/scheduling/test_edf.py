@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.papers.edf import Projection, ScaleOut
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 
 PEAKED = RateCurve({1: 1.0, 2: 2.0, 3: 1.5, 4: 1.2, 5: 1.2, 6: 1.2, 7: 1.2, 8: 1.2}, 4, limit=8)

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.easyscale.executors import each_of, kept_speed, layout_of, pace_in
 from fleet.scheduling.easyscale.intra_job import Capability, configure
+from fleet.scheduling.easyscale.kind_curves import each_of, kept_speed, layout_of, pace_in
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.placing.accelerators import Accelerators
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.easyscale import EasyScale
+from fleet.scheduling.policies.easyscale import Accelerators, EasyScale
 
 SHARED = Cluster((4, 4), sharing=((0, 2), (1, 3), (4, 6), (5, 7)))
 """Two nodes of two accelerators, on each of which two trainers are."""

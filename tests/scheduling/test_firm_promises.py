@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.placing.machine_of_kind import AtHome
+from fleet.scheduling.placing.homes import AtHome
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
 

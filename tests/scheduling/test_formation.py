@@ -6,10 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.flotillas.formation import closeness, form_flotilla
-from fleet.scheduling.flotillas.useful_work import useful_work
-from fleet.scheduling.model.state import Cluster, JobState, State
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.policies.flotilla import Flotilla
+from fleet.scheduling.policies.formation import closeness, form_flotilla, useful_work
 from tests.scheduling.support.printed import create_flotilla, job
 from tests.scheduling.support.strategies import jobs
 

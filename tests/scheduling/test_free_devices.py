@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.free_devices import FreeDevices
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
 from tests.scheduling.support.strategies import clusters
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.free_devices import FreeDevices
-from fleet.scheduling.queues.gang import hopeless_gang, take_gang
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.policies.fifo import hopeless_gang, take_gang
 from tests.scheduling.support.kinds_of_device import MIXED, job
 
 

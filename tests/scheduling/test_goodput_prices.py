@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import goodput, policy
-from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs
-from fleet.scheduling.variable_batch.even_shares import EvenShares
+from fleet.scheduling.variable_batch.kind_goodput import EarlierJobs, EvenShares
 
 HOUR = 3600.0
 

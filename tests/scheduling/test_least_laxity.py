@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState, ServiceLevel
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceLevel
-from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.least_laxity import LeastLaxity
+from fleet.scheduling.policies.wrappers import LeastLaxity
 
 TWO = Cluster((2,))
 ONE = RateCurve({1: 1.0}, per_node=2)

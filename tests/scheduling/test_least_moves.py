@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, placed
-from fleet.scheduling.placing.least_moves import placed_with_least_moves
+from fleet.scheduling.placing.configurations import (
+    Configuration,
+    configuration_of,
+    configurations_of,
+    placed,
+    placed_with_least_moves,
+)
 
 Devices = tuple[int, ...]
 CLUSTER = Cluster((4, 4, 2), ("a", "a", "b"))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import Cluster, State, validate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.sharing.water_filling import water_fill
+from fleet.scheduling.policies.malleable import water_fill
 from tests.scheduling.support.printed import job
 from tests.scheduling.support.strategies import states
 

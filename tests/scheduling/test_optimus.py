@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
 
 

@@ -10,7 +10,8 @@ import pytest
 import fleet.scheduling
 from fleet.scheduling import Plan, Policy, State
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import BadPlan, ask
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import BUILT_IN, PAPERS, breaks_minimum, policy, policy_class
 from fleet.spec.policies import chosen_policy
@@ -36,6 +37,10 @@ class AtMost(Policy):
             raise ValueError(f"most is {self.most}; it must be 1 or more")
     def plan(self, state):
         return Plan({job.name: (device,) for job, device in zip(state.jobs, range(self.most))})
+
+class AllOnOne(Policy):
+    def plan(self, state):
+        return Plan({job.name: (0,) for job in state.jobs})
 
 class NoPlan(Policy):
     pass
@@ -109,3 +114,12 @@ def test_where_the_repository_is_not_papers_are_told_of(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "benchmarks", None)  # as where it is not installed
     with pytest.raises(ValueError, match="policy themis is in fleet's repository, in benchmarks/papers"):
         chosen_policy("themis")
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    class Silent(Policy):
+        def plan(self, state: State) -> Plan:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(BadPlan, match="it answers None; return a fleet.scheduling.Plan"):
+        ask(Silent(), State.of(Cluster((1,)), []))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.placement import place, score
 from tests.scheduling.support.printed import best_in_a_row, can_be_whole, fewest_nodes
 from tests.scheduling.support.strategies import clusters

@@ -8,10 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.reservations.placed_guarantees import PlacedGuarantees
-from fleet.scheduling.reservations.places import Placed, Places
-from fleet.scheduling.reservations.reservation import Demand, Reservation
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from fleet.scheduling.reservations.placed_guarantees import Placed, PlacedGuarantees, Places
+from fleet.scheduling.reservations.reservation import Demand, Reservation, SpeedLevels
 from tests.scheduling.support.demands import LINEAR, linear
 
 TWO = {0: 4, 1: 4}

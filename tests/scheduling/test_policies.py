@@ -4,7 +4,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, State, validate
 from fleet.scheduling.policies import Policy, policy
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.driving import drive

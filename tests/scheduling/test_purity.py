@@ -45,7 +45,7 @@ def test_imports_are_pure(path: Path) -> None:
 
 
 def test_there_are_modules_to_check() -> None:
-    assert {"state.py", "rates.py", "placement.py"} <= {path.name for path in MODULES}
+    assert {"policy.py", "rates.py", "placement.py"} <= {path.name for path in MODULES}
 
 
 def test_loading_the_policies_loads_neither_torch_nor_mpi() -> None:

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.reservations.free_profile import FreeProfile, device_seconds
-from fleet.scheduling.reservations.guarantees import Guarantees
-from fleet.scheduling.reservations.joint_filling import fill_jointly
-from fleet.scheduling.reservations.reservation import Demand, Reservation, joined, next_rise, reserved_at, trained
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from fleet.scheduling.reservations.guarantees import Guarantees, fill_jointly
+from fleet.scheduling.reservations.reservation import (
+    Demand,
+    FreeProfile,
+    Reservation,
+    SpeedLevels,
+    device_seconds,
+    joined,
+    next_rise,
+    reserved_at,
+    trained,
+)
 from tests.scheduling.support.demands import HALF, LINEAR, demands, linear
 
 CLOSE = 1e-4

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import TOLERANCE, JobState, ServiceLevel, ServiceWindow
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import TOLERANCE, ServiceLevel, ServiceWindow
-from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import breaks_service_level
 from fleet.scheduling.policies.easyscale import EasyScale
 from tests.scheduling.support.all_policies import NAMES

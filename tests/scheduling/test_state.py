@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, validate
 from tests.scheduling.support.printed import job
 
 JOBS = (job("a", 10, 20), job("b", 10))

@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
-from fleet.scheduling.variable_batch.supply import Supply
+from fleet.scheduling.variable_batch.priced_choices import NONE, Supply, best_choices
 
 DEVICES, KINDS, CAPACITY = np.array([1, 2, 1]), np.array([0, 0, 1]), np.array([3, 1])
 

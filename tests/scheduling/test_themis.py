@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
 
 CURVE = RateCurve({1: 1.0, 2: 2.0, 4: 4.0}, per_node=4)

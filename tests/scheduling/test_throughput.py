@@ -12,11 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.state import JobState, State, validate
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, Trigger, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.allocation_table import best_counts, least_count
-from fleet.scheduling.variable_batch.scalability import AllReduceTimes, Scalability, batches_of, curve_of
+from fleet.scheduling.policies.throughput import (
+    AllReduceTimes,
+    Scalability,
+    batches_of,
+    best_counts,
+    curve_of,
+    least_count,
+)
 from tests.scheduling.support.driving import drive
 from tests.scheduling.support.printed import curve
 from tests.scheduling.support.strategies import clusters, jobs

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
 
 CURVE = RateCurve({1: 1.0, 8: 8.0}, per_node=4)
@@ -85,8 +85,8 @@ def test_a_job_that_starves_goes_back_to_the_first_queue() -> None:
         assert set(plan.allocation) == set(promoted)
     early = asked(starving, runs, running={"runs": (0, 1, 2, 3)}, now=5, promote=2, thresholds=(3000, 99999))
     assert early.wake == pytest.approx(2000)
-    pardoned = replace(starving, pardoned=4000)
-    assert set(asked(pardoned, runs, running={"runs": (0, 1, 2, 3)}, now=5).allocation) == {"starving"}
+    service_reset = replace(starving, service_reset=4000)
+    assert set(asked(service_reset, runs, running={"runs": (0, 1, 2, 3)}, now=5).allocation) == {"starving"}
 
 
 def test_a_job_larger_than_the_cluster_is_dropped() -> None:

@@ -12,9 +12,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState
 from fleet.journal.events import ServiceReset
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.simulator.books import SimulatedBooks
 
 CURVE = RateCurve({1: 10.0, 2: 16.0, 4: 24.0}, per_node=4)
@@ -32,7 +32,7 @@ class Spell:
     waits: int
     devices: int
     steps: int
-    pardoned: bool
+    service_reset: bool
 
 
 SPELLS = st.builds(Spell, st.integers(0, 50), st.integers(1, 4), st.integers(0, 150), st.booleans())
@@ -50,15 +50,15 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
         live.started("a", devices, now)
         simulated.given("a", devices, now, 0.0, pace)
         now, steps = now + spell.steps * STEP / pace, steps + spell.steps
-        if spell.pardoned:
+        if spell.service_reset:
             live.take(ServiceReset(job="a", t=now))
-            simulated.pardoned("a", now)
+            simulated.service_reset("a", now)
         live.stopped("a", *divmod(steps, 100), now)
         simulated.taken("a", now)
     (seen,), expected = live.for_policy(now).jobs, simulated.unfinished["a"]
     assert seen.remaining == pytest.approx(expected.remaining, abs=1e-6)
     assert seen.trained == pytest.approx(expected.trained, abs=1e-6)
-    assert (seen.attained, seen.pardoned) == (expected.attained, expected.pardoned)
+    assert (seen.attained, seen.service_reset) == (expected.attained, expected.service_reset)
     assert (seen.restarts, seen.since, seen.last, seen.held) == (expected.restarts, expected.since, expected.last, 0)
 
 
@@ -106,7 +106,7 @@ def test_no_transition_changes_the_state_that_it_is_given() -> None:
     before = job(attained=7.0)
     for after in (
         transitions.promised(before),
-        transitions.pardoned(before, 5.0),
+        transitions.service_reset(before, 5.0),
         transitions.given(before, 2, 0.0, 1.0, 16.0, again=True),
         transitions.repaced(before, 10.0, 5.0, 3.0),
         transitions.rebatched(before, 40),

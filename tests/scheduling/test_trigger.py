@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.policy import Trigger
 
 
 def test_without_an_interval_nothing_waits() -> None:

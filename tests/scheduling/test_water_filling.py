@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.sharing.bounds import expected_end
-from fleet.scheduling.sharing.knapsacks import knapsacks
-from fleet.scheduling.sharing.water_filling import pour_out, water_fill
+from fleet.scheduling.policies.malleable import expected_end, pour_out, water_fill
+from fleet.scheduling.policies.sharing import knapsacks
 from tests.scheduling.support.printed import job
 from tests.scheduling.support.strategies import jobs
 

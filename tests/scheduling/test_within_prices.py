@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.prices import Course, Prices
+from fleet.scheduling.model.cluster import Cluster, Course, Prices
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.within_prices import WithinPrices, driven
+from fleet.scheduling.policies.wrappers import WithinPrices, driven
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.test_kind_by_kind import CLUSTER, job, states
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fleet.search import Search, Segment, SpeculativeRule, StoppingRule
 from fleet.search.decisions import Verdict
 from fleet.search.of_spec import rule_of, search_of, search_problems
-from fleet.simulator.searching.rules import label_of, stopping_of
+from fleet.simulator.searching.searches import label_of, stopping_of
 from fleet.spec.digest import results_mapping
 from fleet.spec.plugins import SAMPLERS, STOPPING_RULES, BadPart
 from tests.search.support.driving import drive

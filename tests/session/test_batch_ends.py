@@ -11,10 +11,10 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal, as_json
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.session.measuring import BatchEnds, Measurement, MeasurementResult
 from trainers.task.batch_plan import BatchSchedule
 

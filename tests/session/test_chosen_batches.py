@@ -7,8 +7,8 @@ from typing import Any
 
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.protocol import SetBatch
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from fleet.scheduling.model.batch_scaling import BatchRange
+from fleet.scheduling.model.jobs import JobState
 from fleet.session.books import Batches
 from fleet.spec import Job
 from fleet.workers.rank import Rank

@@ -25,7 +25,7 @@ from fleet.coordination.protocol import (
     SkipSamples,
 )
 from fleet.workers.datasets import open_datasets
-from fleet.workers.helper_preprocessor import LentTrainer
+from fleet.workers.helper_preprocessor import HelperPreprocessor
 from fleet.workers.rank import Rank
 from fleet.workers.runtime import Runtime
 from preprocess.ring.ring import Ring
@@ -72,9 +72,9 @@ def settings() -> tuple[int, bool]:
     return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
 
 
-def begun(me: Rank) -> tuple[LentTrainer, Ring, LaneSpec]:
+def begun(me: Rank) -> tuple[HelperPreprocessor, Ring, LaneSpec]:
     """It fills a lane as the preprocessor of number 1, alone."""
-    lent, ring = LentTrainer(me, me.mailbox(TO_TRAINER), lambda: None), me.make_ring(ORDER)
+    lent, ring = HelperPreprocessor(me, me.mailbox(TO_TRAINER), lambda: None), me.make_ring(ORDER)
     lent.learn(ring, ORDER)
     lent.obey(SkipSamples("numbers", (3,), ()))
     layout = open_datasets(me.runtime.spec)["numbers"].layout
@@ -117,7 +117,7 @@ def test_it_makes_what_a_preprocessor_makes(me: Rank, deterministic: None) -> No
     assert told.laid["numbers"] >= SAMPLES
 
 
-def kept_bytes(lent: LentTrainer) -> int:
+def kept_bytes(lent: HelperPreprocessor) -> int:
     """What it has kept of finished samples."""
     assert lent._maker is not None
     (making,) = lent._maker._making

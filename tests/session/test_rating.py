@@ -12,8 +12,8 @@ import pytest
 from fleet.coordination.live_state import LiveState, Recorder
 from fleet.coordination.protocol import Left
 from fleet.journal.journal import Journal
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster
 from fleet.session.books import Batches, WallClock, record_of
 from fleet.session.measuring import Measurement, MeasurementResult, Rating
 from fleet.workers.rank import Rank

@@ -11,9 +11,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rate_table
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import Synthetic, read_trace, synthetic_trace
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.comparing.cluster_shape import read_cluster, shape_of
+from fleet.simulator.comparing.settings import read_cluster, shape_of
 
 KINDS = st.sampled_from(["v100", "p100", "t4"])
 

@@ -12,8 +12,8 @@ import pytest
 
 from fleet.commands.simulated_report import POINTS, columns, comparison_page, rows
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.comparing.cases import Case, cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.settings import Case, cases_of
 from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.outcome import SimulationOutcome
 from tests.simulator.support import trace_files

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.simulator.traces import FORMATS, Synthetic, TraceJob, easyscale, elasticflow, native, philly, pollux
+from fleet.simulator.traces import FORMATS, Synthetic, TraceJob, formats
 
+PHILLY = (
+    *(*formats.PHILLY_NAMES, *formats.PHILLY_TIMES, *formats.PHILLY_DEVICES),
+    *(*formats.PHILLY_TENANTS, *formats.PHILLY_MODELS, *formats.PHILLY_STATUS),
+)
 TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
 
 
@@ -21,12 +25,12 @@ def section(heading: str) -> str:
     [
         ("A job", [field.name for field in fields(TraceJob)]),
         ("Formats", FORMATS),
-        ("fleet's own format", native.COLUMNS),
-        ("elasticflow", elasticflow.COLUMNS + elasticflow.SHORT_COLUMNS),
-        ("easyscale", easyscale.COLUMNS),
-        ("pollux", pollux.COLUMNS),
-        ("philly", philly.NAMES + philly.TIMES + philly.DEVICES + philly.TENANTS + philly.MODELS + philly.STATUS),
-        ("philly-log", philly.LOG_COLUMNS),
+        ("fleet's own format", formats.NATIVE_COLUMNS),
+        ("elasticflow", formats.ELASTICFLOW_COLUMNS + formats.SHORT_COLUMNS),
+        ("easyscale", formats.EASYSCALE_COLUMNS),
+        ("pollux", formats.POLLUX_COLUMNS),
+        ("philly", PHILLY),
+        ("philly-log", formats.PHILLY_LOG_COLUMNS),
         ("Synthetic traces", [field.name for field in fields(Synthetic)]),
     ],
 )

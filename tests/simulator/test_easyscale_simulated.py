@@ -37,8 +37,7 @@ from fleet.simulator.machines.kinds import (
     RateReading,
 )
 from fleet.simulator.machines.machine import Costs
-from fleet.simulator.node_failure import NodeFailure
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.comparing.failures import DrawnFailures, failures_of, read_failures
-from fleet.simulator.node_failure import NodeFailure
+from fleet.simulator.comparing.workload import DrawnFailures, failures_of, read_failures
+from fleet.simulator.simulation import NodeFailure
 from fleet.simulator.traces import JobColumns, Trace, TraceError
 from tests.simulator.support.trace_files import written
 

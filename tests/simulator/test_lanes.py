@@ -11,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.policies import policy
 from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
-from fleet.simulator.premises import Premises
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 readers = st.dictionaries(
@@ -145,7 +142,7 @@ def simulated(lanes: dict[str, int], slack: float = 0.0, costs: Costs | None = N
     jobs = [TraceJob(name, 0, 1, duration=work, stream=stream) for name, work in (("a", 10), ("b", 20), ("c", 60))]
     machine = MeasuredMachine(Cluster((4,)), None, costs)
     outcome = Simulation(
-        Trace.of(JobColumns.from_jobs(jobs)), Uneven(machine), Twins(lanes), premises=Premises(slack=slack)
+        Trace.of(JobColumns.from_jobs(jobs)), Uneven(machine), Twins(lanes), config=SimulationConfig(slack=slack)
     ).run()
     ends_: list[float] = outcome.end.tolist()
     return ends_
@@ -193,7 +190,7 @@ def test_sharing_costs_time_and_never_work(name: str, data: st.DataObject) -> No
         Trace.of(JobColumns.from_jobs(jobs)),
         MeasuredMachine(cluster, None),
         policy(name),
-        premises=Premises(slack=slack),
+        config=SimulationConfig(slack=slack),
     ).run()
     assert outcome.finished.all()
     assert (outcome.service >= np.array(works) * (1 - 1e-6)).all(), "rates are linear: nobody needs less than alone"

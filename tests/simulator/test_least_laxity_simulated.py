@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.policies.least_laxity import LeastLaxity
+from fleet.scheduling.policies.wrappers import LeastLaxity
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.drawn_losses import drawn_losses, flat_after
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.remaining_epochs import epochs_from_losses
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
+from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.machines.machine import MeasuredMachine, RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace

@@ -13,12 +13,10 @@ from fleet.commands.simulated_report import time_means
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, Rates
 from fleet.simulator.machines.rate_tables import RateTable
-from fleet.simulator.node_failure import NodeFailure
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.outcome import SimulationOutcome, finish_time_fairness
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import clusters, traces
 

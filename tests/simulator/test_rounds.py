@@ -14,8 +14,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
-from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.rounds import PlannedRound, RoundObserver
+from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

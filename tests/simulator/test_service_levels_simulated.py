@@ -10,7 +10,7 @@ import yaml
 
 from fleet.session.dry_run import make_plan
 from fleet.simulator.traces import Trace, TraceError, TraceJob, read_trace, write_trace
-from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.trace import JobColumns
 from fleet.spec import SpecError, check, load
 from tests.fleet.support.arriving import Arriving, write_spec
 from tests.simulator.support.trace_files import written

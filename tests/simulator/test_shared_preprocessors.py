@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.data_path import DataPath, Feed
-from fleet.scheduling.model.lending import Lending
+from fleet.scheduling.model.data_path import DataPath, Feed, Lending
 from fleet.scheduling.policies import policy
+from fleet.simulator.lanes import FedJob, SharedPreprocessors, fair_level
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors, fair_level
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)
@@ -64,7 +62,10 @@ def test_a_simulation_lends_the_trainers_that_its_jobs_leave() -> None:
     trace = Trace.of(JobColumns.from_jobs([job])).with_feeds({"a": Feed("d", 0.5, 0.5)})
     ends = [
         Simulation(
-            trace, MeasuredMachine(Cluster((2,)), None), policy("local"), premises=Premises(lending=Lending(1, most))
+            trace,
+            MeasuredMachine(Cluster((2,)), None),
+            policy("local"),
+            config=SimulationConfig(lending=Lending(1, most)),
         ).run().end.item()
         for most in (0, 1)
     ]  # fmt: skip

@@ -14,12 +14,11 @@ from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.sharing import UNLIKE
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.policies import policy
-from fleet.scheduling.sharing.water_filling import water_fill
+from fleet.scheduling.policies.malleable import water_fill
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.premises import Premises
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Simulation, SimulationConfig
 
 ANY = Costs(0.0, CHECKPOINT)
 SMALL = Ensemble(networks=8, seconds=800.0, deviation=300.0, samples=1000, shape=0.5, tie=0.5)
@@ -70,7 +69,7 @@ def test_no_policy_ends_before_the_bound(devices: int, seed: int, cost: float, d
     stream = one_stream_bound(jobs, trace.jobs.samples, devices, steps=30)
     for name in ("flotilla", "local", "homogeneous", "baseline", "fifo", "malleable", "sharing"):
         slack = data.draw(st.sampled_from([0.0, 100.0]))
-        outcome = Simulation(trace, machine, policy(name), premises=Premises(slack=slack)).run()
+        outcome = Simulation(trace, machine, policy(name), config=SimulationConfig(slack=slack)).run()
         assert outcome.finished.all() and outcome.makespan >= fluid * (1 - 1e-6)
     for name in ("flotilla", "homogeneous"):  # all of a round go at one pace
         assert Simulation(trace, machine, policy(name)).run().makespan >= stream * (1 - 1e-6)

@@ -17,14 +17,12 @@ from benchmarks.papers.sia_machine import (
     fitted,
     read_sia_rates,
 )
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine
 from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation

@@ -8,15 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.model.policy import BadPlan, Plan, State, Trigger
 from fleet.scheduling.policies import policy
-from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched, clusters, traces
 

@@ -11,9 +11,8 @@ from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, publi
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, UnknownRate
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched
 

@@ -10,22 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import USUAL, Premises
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import USUAL, NodeFailure, Simulation, SimulationConfig
 from fleet.simulator.traces import Trace
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.trace import JobColumns, TraceJob
 
-WHOLE = Premises(whole_steps=True)
+WHOLE = SimulationConfig(whole_steps=True)
 BATCH, RATE = 10, 1.0  # a step takes 10 s
 
 
@@ -64,7 +59,7 @@ class Handed(Policy):
 def played(
     chosen: Policy,
     works: dict[str, float],
-    premises: Premises,
+    config: SimulationConfig,
     costs: float = 2.0,
     arrivals: Sequence[float] = (),
     failures: Sequence[NodeFailure] = (),
@@ -77,7 +72,7 @@ def played(
         {name: RateCurve({1: RATE}, 1, workers=1) for name in works}
     )
     machine = MeasuredMachine(Cluster((1,)), None, Costs(costs, costs))
-    return Simulation(trace, machine, chosen, failures, premises).run()
+    return Simulation(trace, machine, chosen, failures, config).run()
 
 
 def test_who_comes_waits_until_who_leaves_has_ended_its_step() -> None:
@@ -108,6 +103,6 @@ def test_one_device_is_busy_as_long_with_whole_steps(name: str, works: list[floa
     for arrival, work in zip(arrivals, works):
         until = max(until, arrival) + work / RATE
     named = {f"j{index}": work for index, work in enumerate(works)}
-    for premises in (USUAL, WHOLE):
-        outcome = played(policy(name), named, premises, costs=0.0, arrivals=arrivals)
+    for config in (USUAL, WHOLE):
+        outcome = played(policy(name), named, config, costs=0.0, arrivals=arrivals)
         assert outcome.finished.all() and outcome.end.max() == pytest.approx(until)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.papers.sia_machine import read_sia_rates
 from fleet.commands.arguments import cluster_shape
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.traces import TraceError, read_trace
 from fleet.spec import SpecError, load, loads

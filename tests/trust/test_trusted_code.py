@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import fleet
 from fleet.commands.cli import app
 from fleet.journal.whole_files import EnsembleFile
-from fleet.models.errors import HarvestError, RunError
+from fleet.models.errors import ModelsError, RunError
 from fleet.models.recorded_spec import check_trusted
 from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run
@@ -110,7 +110,7 @@ PARTS: list[Callable[[Path], None]] = [whole_run, spec, code, module, added_job,
 def test_what_is_another_s_is_told_and_not_run(folder: Path, belongs: Callable[[Path], None]) -> None:
     check_trusted(folder / "run", trust=False)  # all is one's own
     belongs(folder)
-    with pytest.raises(HarvestError, match=rf"belongs to user {OTHER}, .*parts:Pictures.*{folder}.*--trust") as told:
+    with pytest.raises(ModelsError, match=rf"belongs to user {OTHER}, .*parts:Pictures.*{folder}.*--trust") as told:
         fleet.load(folder / "run")
     assert "trust=True" in str(told.value) and "\n" not in str(told.value)
     assert not ran(folder)
@@ -180,7 +180,7 @@ def trusts(directory: Path, user: int) -> bool:
             os.setuid(user)
             (directory / "ensemble.json").read_bytes()
             check_trusted(directory, trust=False)
-        except HarvestError:
+        except ModelsError:
             os._exit(1)
         except BaseException:
             os._exit(9)
@@ -208,14 +208,14 @@ def test_built_ins_alone_are_nobody_s_code(tmp_path: Path, model: str, refused: 
     if not refused:
         check_trusted(tmp_path, trust=False)
         return
-    with pytest.raises(HarvestError, match=rf"names code \({model}\)"):
+    with pytest.raises(ModelsError, match=rf"names code \({model}\)"):
         check_trusted(tmp_path, trust=False)
 
 
 def test_a_damaged_record_of_a_run_is_refused(tmp_path: Path) -> None:
     for told in ({"folder": 3, "spec": {"jobs": []}}, {"folder": "/", "spec": {}}, {"folder": "/", "spec": [1]}):
         (tmp_path / "ensemble.json").write_text(json.dumps({**told, "lengths": {}}))
-        with pytest.raises(HarvestError, match=r"ensemble\.json is damaged|holds no run"):
+        with pytest.raises(ModelsError, match=r"ensemble\.json is damaged|holds no run"):
             fleet.load(tmp_path)
 
 

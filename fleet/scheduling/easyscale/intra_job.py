@@ -1,14 +1,55 @@
-"""A job's own planning: its virtual workers on devices, and which more to ask for (EasyScale, SC'23, 3.4)."""
+"""Where a job's workers run, what it proposes (Eq. 1), and which proposals are approved (EasyScale, SC'23, 3.4)."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 
-from fleet.scheduling.easyscale.inter_job import Proposal
+
+@dataclass(frozen=True)
+class Proposal:
+    """A job asks for more devices of one kind.
+
+    Attributes:
+        job: its name.
+        kind: index of the kind.
+        count: how many more.
+        nums: devices of each kind that it would have then; of other kinds perhaps fewer than now.
+        speedup: what each of the new devices brings: (perf / perf now - 1) / count.
+    """
+
+    job: str
+    kind: int
+    count: int
+    nums: tuple[int, ...]
+    speedup: float
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """The smaller goes first: the larger speed-up for each device, then the more devices."""
+        return -round(self.speedup, 9), -self.count
+
+
+def approved(proposals: Iterable[Proposal], available: tuple[int, ...]) -> list[Proposal]:
+    """Algorithm 1: the best proposals that the available devices suffice for, at most one of each job.
+
+    Ties go to the proposal that was named first. As printed the algorithm never ends once the best proposal does not
+    fit; here it is passed over.
+
+    Args:
+        available: devices of each kind.
+    """
+    left, found, served = list(available), [], set()
+    for proposal in sorted(proposals, key=lambda one: one.order):
+        if proposal.job not in served and proposal.count <= left[proposal.kind]:
+            left[proposal.kind] -= proposal.count
+            served.add(proposal.job)
+            found.append(proposal)
+    return found
+
 
 KindCounts = tuple[int, ...]
 """One number for each kind of device, in the order of the cluster's kinds."""

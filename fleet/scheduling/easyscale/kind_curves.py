@@ -1,16 +1,92 @@
-"""A job's rates on devices of several kinds, alone and together (EasyScale, SC'23, 3.4.2)."""
+"""A job's rates on devices of several kinds, and with several executors on one (EasyScale, SC'23, 3.4)."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fleet.scheduling.easyscale.dealing import deal, turns
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
+
+WORTH_MOVING = 1.05
+"""So many times as fast a step must become, for workers to be dealt anew: a move takes time, and rates are noisy."""
+
+
+def deal(workers: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Virtual workers of each device, at least one, so that the slowest of all is done as soon as can be.
+
+    A step takes max_i a_i / C_i, with a_i workers on the device of speed C_i (Eq. 1b). Given one after the other to
+    whoever would be done with it first, they make that the least. Ties go to the device that was named first, so that
+    devices that are alike have balanced shares, the larger ones first.
+
+    Args:
+        workers: N, virtual workers of the job; at least one for each device.
+        speeds: C_i of each device, in any unit; above 0.
+
+    Raises:
+        ValueError: more devices than workers, no device, or a speed that is not above 0.
+    """
+    if not 1 <= len(speeds) <= workers or not min(speeds) > 0:
+        text = f"{workers} virtual workers for devices of speeds {list(speeds)}"
+        raise ValueError(f"{text}: give each device one at least, and a speed above 0")
+    shares = [1] * len(speeds)
+    for _ in range(workers - len(speeds)):
+        next_ = min(range(len(speeds)), key=lambda i: (shares[i] + 1) / speeds[i])
+        shares[next_] += 1
+    return tuple(shares)
+
+
+def turns(shares: Sequence[int], speeds: Sequence[float]) -> float:
+    """What a step takes: max_i a_i / C_i, in turns of a device of speed 1."""
+    return max(share / speed for share, speed in zip(shares, speeds))
+
+
+def is_worth_dealing_anew(shares: Sequence[int], speeds: Sequence[float]) -> bool:
+    """Whether other shares on these devices would make steps so much faster that a move pays."""
+    return turns(shares, speeds) >= WORTH_MOVING * turns(deal(sum(shares), speeds), speeds)
+
+
+Layout = tuple[int, ...]
+"""How many trainers of a group are on each of its accelerators, the most first."""
+
+
+def layout_of(devices: Iterable[int], cluster: Cluster) -> Layout:
+    """Where the trainers of a group are; () where each has an accelerator for itself in any case."""
+    if not cluster.sharing:
+        return ()
+    shared = {device: number for number, devices in enumerate(cluster.sharing) for device in devices}
+    return tuple(sorted(Counter(shared[device] for device in devices).values(), reverse=True))
+
+
+def each_of(rates: Sequence[float], workers: int) -> tuple[float, ...]:
+    """Samples/s of one of 1, 2, ... executors on an accelerator, C_i I_i, of a job with so many virtual workers.
+
+    Args:
+        rates: the speed of all of them together; in a step the slowest turns ceil(workers / executors) of the workers.
+    """
+    return tuple(rate * -(-workers // count) / workers for count, rate in enumerate(rates, 1))
+
+
+def kept_speed(curve: RateCurve, workers: int, devices: int) -> float:
+    """The part of their speed that so many devices keep when they sum gradients, by the rates measured on them."""
+    return min(1.0, curve(devices) / (workers / -(-workers // devices) * curve(1)))
+
+
+def pace_in(layout: Layout, rates: Sequence[float], curve: RateCurve, workers: int) -> float:
+    """Samples/s of a group, whose workers are spread evenly: N / max (A / C I) (Eq. 1e), less what sums take.
+
+    Args:
+        rates: 1, 2, ... executors on an accelerator have them together.
+        curve: by number of devices.
+    """
+    speeds = each_of(rates, workers)
+    slowest = min(speeds[min(count, len(speeds)) - 1] for count in layout)
+    return workers / -(-workers // sum(layout)) * slowest * kept_speed(curve, workers, len(layout))
+
 
 Kinds = tuple[str, ...]
 """The kinds of some devices, one entry a device."""

@@ -11,9 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.service_level import TOLERANCE, ServiceLevel, ServiceWindow
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.jobs import TOLERANCE, JobState, ServiceLevel, ServiceWindow
+from fleet.scheduling.model.policy import State
 
 _ROUNDING = 1e-6  # of a window, and of what is promised for it
 

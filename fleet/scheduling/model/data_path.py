@@ -1,4 +1,4 @@
-"""What the data path can feed: how many samples per second preprocessors make (FLEET, MLSys'20, Appendix B.3)."""
+"""The samples per second that preprocessors make, with trainers that help (FLEET, MLSys'20, Appendix B.3)."""
 
 from __future__ import annotations
 
@@ -117,3 +117,31 @@ def demand_of(streams: Iterable[tuple[object, float]]) -> float:
     for stream, pace in streams:
         fastest[stream] = max(pace, fastest.get(stream, 0.0))
     return sum(fastest.values())
+
+
+@dataclass(frozen=True)
+class Lending:
+    """How many trainers may prepare samples.
+
+    Attributes:
+        preprocessors: ranks that always do.
+        most: trainers that may at the same time; 0: none.
+
+    Raises:
+        ValueError: no preprocessor, or fewer trainers than none.
+    """
+
+    preprocessors: int = 1
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        if self.preprocessors < 1 or self.most < 0:
+            raise ValueError(f"{self}: there is one preprocessor at least, and no fewer than 0 trainers that help")
+
+    def times(self, lent: int) -> float:
+        """How many times what preprocessors make alone comes out with so many trainers, each as fast as one of them."""
+        return 1 + lent / self.preprocessors
+
+
+NONE = Lending()
+"""No trainer may."""

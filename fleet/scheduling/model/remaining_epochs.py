@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 
 ASSUMED_EPOCHS = 30.0
 """Epochs of a job about which nothing is known."""

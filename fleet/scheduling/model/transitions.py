@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 
 
@@ -17,9 +17,9 @@ def promised(job: JobState) -> JobState:
     return job.changed(admitted=True)
 
 
-def pardoned(job: JobState, now: float) -> JobState:
+def service_reset(job: JobState, now: float) -> JobState:
     """The service that a job has had until now no longer counts against it."""
-    return job.changed(pardoned=job.attained_at(now))
+    return job.changed(service_reset=job.attained_at(now))
 
 
 def given(job: JobState, devices: int, now: float, ready: float, pace: float, again: bool) -> JobState:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts
-from fleet.scheduling.model.state import Allocation, Cluster, State
+from fleet.scheduling.model.cluster import Cluster, FreeDevices
+from fleet.scheduling.model.policy import Allocation, State
 
 MAX_PERMUTATIONS = 1024  # of Algorithm 3
 _PERMUTED = 7  # 1,024 permutations in lexicographic order change the last 7 places only, as 6! < 1024 < 7!
@@ -215,3 +216,52 @@ def _best_fit(jobs: PlacingOrder, nodes: list[list[int]]) -> _Attempt:
         placed[job] = tuple(sorted(devices))
         total += spans / count
     return _Attempt(placed, total)
+
+
+def staying(counts: Mapping[str, int], state: State) -> tuple[dict[str, tuple[int, ...]], FreeDevices]:
+    """The running jobs whose number is right, on the devices that they have; and the devices free for the others."""
+    free = state.free_devices()
+    placed: dict[str, tuple[int, ...]] = {}
+    for name, devices in state.running.items():
+        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
+            placed[name] = devices
+        else:
+            free.give(device for device in devices if device not in state.unavailable)
+    return placed, free
+
+
+def placed_or_staying(counts: Mapping[str, int], state: State) -> dict[str, tuple[int, ...]]:
+    """Devices for each job: those that it has, where their number is right; for the others, the largest job first.
+
+    A job that fits on a node is not spread over several: it gets what one node has, or nothing.
+
+    Args:
+        counts: job -> devices, one or more; together no more than are available.
+    """
+    placed, free = staying(counts, state)
+    coming = [state.by_name[name] for name in counts if name not in placed]
+    for job in sorted(coming, key=lambda job: (-counts[job.name], job.arrival, job.name)):
+        count = counts[job.name]
+        if count <= max(state.cluster.devices_per_node):
+            count = min(count, free.largest())
+        taken = free.take(count) if count else None
+        if taken is not None:
+            placed[job.name] = taken
+    return placed
+
+
+def resized(counts: Mapping[str, int], state: State) -> dict[str, tuple[int, ...]]:
+    """Job -> its devices: those that it has where their number is right, else on as few nodes as possible.
+
+    Args:
+        counts: job -> how many it should have, together no more than are available; 0: none.
+        state: who has what now.
+    """
+    placed, free = staying(counts, state)
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count and name not in placed:
+            taken = free.take(count)
+            if taken is None:
+                raise ValueError(f"job {name} should have {count} devices, but {len(free)} are left")
+            placed[name] = taken
+    return placed

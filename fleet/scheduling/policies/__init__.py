@@ -18,9 +18,9 @@ __all__ = [
 
 BUILT_IN: Mapping[str, str] = {
     "flotilla": "fleet.scheduling.policies.flotilla:Flotilla",
-    "local": "fleet.scheduling.policies.local:Local",
-    "homogeneous": "fleet.scheduling.policies.homogeneous:Homogeneous",
-    "baseline": "fleet.scheduling.policies.baseline:Baseline",
+    "local": "fleet.scheduling.policies.flotilla:Local",
+    "homogeneous": "fleet.scheduling.policies.flotilla:Homogeneous",
+    "baseline": "fleet.scheduling.policies.flotilla:Baseline",
     "fifo": "fleet.scheduling.policies.fifo:Fifo",
     "throughput": "fleet.scheduling.policies.throughput:Throughput",
     "goodput": "fleet.scheduling.policies.goodput:Goodput",

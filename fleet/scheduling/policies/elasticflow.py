@@ -1,23 +1,165 @@
-"""ElasticFlow: deadlines that are promised are met (Gu et al., ASPLOS'23)."""
+"""ElasticFlow: admission, minimum satisfactory shares, quotas and buddy placement (Gu et al., ASPLOS'23)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol
 
-from fleet.scheduling.elasticflow.allotment import allot
-from fleet.scheduling.elasticflow.claims import NEVER
-from fleet.scheduling.elasticflow.promises import Promises
-from fleet.scheduling.elasticflow.quotas import Quotas
+from fleet.scheduling.elasticflow.buddy import Placer
+from fleet.scheduling.elasticflow.promises import NEVER, Promises, climb
 from fleet.scheduling.elasticflow.shares import slot_at
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Allocation, Plan, Policy, State, check_flag
+
+EVERYBODY = "*"
+"""Stands for each user who is not named."""
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Device-seconds that may be set aside at a time for a user's unfinished jobs.
+
+    So a user who submits many jobs with tight deadlines, which would fill the machine, is held to a part of it.
+
+    Args:
+        seconds: by user; `EVERYBODY`: of each other one. Who is not named has no limit.
+
+    Raises:
+        ValueError: a number that is not above 0.
+    """
+
+    seconds: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        for user, most in self.seconds.items():
+            number = isinstance(most, (int, float)) and not isinstance(most, bool)
+            if not (number and 0 < most < math.inf):
+                raise ValueError(f"quotas of {user} is {most!r}; it must be a number of device-seconds above 0")
+
+    def of(self, job: JobState) -> float:
+        """What may be set aside for the job's user; infinite: no limit."""
+        return self.seconds.get(job.tenant, self.seconds.get(EVERYBODY, math.inf))
+
+    def refuses(self, job: JobState, wanted: float) -> str:
+        """Why the job can never be promised anything: it needs more than its user may ever have; empty if it can."""
+        most = self.of(job)
+        if wanted <= most:
+            return ""
+        return f"its promise takes {wanted:,.0f} device-seconds, and {job.tenant or 'its user'} may have {most:,.0f}"
+
+    def exceeds(self, book: Promises, job: JobState, state: State, slot: float) -> bool:
+        """Whether the user's promises, that of the job among them, are more than may be set aside."""
+        return self.of(job) < math.inf and promised_to(job.tenant, book, state, slot) > self.of(job)
+
+
+def promised_to(user: str, book: Promises, state: State, slot: float) -> float:
+    """Device-seconds that are set aside for a user's jobs from now on."""
+    now, total = slot_at(state.time, slot), 0.0
+    for name, claim in book.claims.items():
+        if name in state.by_name and state.by_name[name].tenant == user:
+            total += float(claim.devices[max(0, now - claim.share.first) :].sum()) * slot
+    return total
+
+
+@dataclass
+class Allotment:
+    """Who goes on, and who changes.
+
+    Attributes:
+        counts: job -> devices that it should get instead of those that it has.
+        stopped: jobs that have devices and get none.
+        restarts: whether moving takes time.
+        rise: the next slot in which a job is promised more than it gets; NEVER: there is none.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    restarts: bool = False
+    rise: int = NEVER
+
+    def place(self, book: Promises, state: State) -> dict[str, tuple[int, ...]]:
+        """Buddy blocks for those who change, and for those who make room for them."""
+        if not self.counts:
+            return {}
+        running, lost, going = state.running, state.unavailable, {*self.counts, *self.stopped}
+        free, there = state.free_devices().bits(book.tree.width), book.tree.all & ~book.tree.bits(lost)
+        for name in going & running.keys():
+            free |= book.tree.bits_of(running[name]) & there
+
+        def staying() -> Allocation:
+            return {name: devices for name, devices in running.items() if name not in going}
+
+        def may_move(name: str) -> bool:
+            claim = book.claims[name]
+            return book.spare(claim, state.by_name[name], state.time, claim.target) >= 0
+
+        return Placer(book.tree, free, staying, there, may_move if self.restarts else None).place(self.counts)
+
+
+def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
+    """Give each job its promised devices of this slot, and the rest to the jobs that it helps most.
+
+    Args:
+        book: the promises, which fit into `available` together.
+        state: as the policy sees it.
+        slot: the one that has begun.
+        available: devices that can be given.
+    """
+    left, restarts = available, False
+    for claim in book.claims.values():
+        claim.target = level = claim.level(slot)
+        left -= claim.levels.counts[level]
+        restarts = restarts or claim.restart > 0
+    if restarts:
+        _raise_with_care(book, state, left)
+    elif left:
+        climb(book.steps, left)
+    return _compared(book, state, slot, restarts)
+
+
+def _raise_with_care(book: Promises, state: State, left: int) -> None:
+    """The same where moving takes time: who has more than it is promised keeps it if it can, and who cannot pay stays.
+
+    A job may be moved at will only if its promise is kept even if it must move again at once; to go back to what it is
+    promised it can always pay.
+    """
+    fixed = set()
+    for name in sorted(state.running):
+        claim = book.claims[name]
+        counts, keeps = claim.levels.counts, claim.levels.number(len(state.running[name]))  # no more than it can use
+        more = counts[keeps] - counts[claim.target]
+        if 0 < more <= left:
+            claim.target = keeps
+            left -= more
+    for name, claim in book.claims.items():
+        if book.spare(claim, state.by_name[name], state.time, -1) < 0:
+            fixed.add(name)
+    if left:
+        climb([step for step in book.steps if step[2] not in fixed], left)
+
+
+def _compared(book: Promises, state: State, slot: int, restarts: bool) -> Allotment:
+    """The changes, now that each job has its target."""
+    held, none, found = state.running.get, (), Allotment(restarts=restarts)
+    changed = [
+        name for name, claim in book.claims.items() if len(held(name, none)) != claim.levels.counts[claim.target]
+    ]
+    if state.unavailable:
+        hit = (name for name, devices in state.running.items() if not state.unavailable.isdisjoint(devices))
+        changed = sorted({*changed, *hit})
+    for name in changed:
+        claim = book.claims[name]
+        if claim.target:
+            found.counts[name] = claim.levels.counts[claim.target]
+        else:
+            found.stopped.append(name)
+    rising = [claim for claim in book.claims.values() if claim.top > claim.target]
+    found.rise = min([claim.next_rise(slot) for claim in rising], default=NEVER)
+    return found
+
 
 ORDERS = ("arrival", "deadline")
 BEYOND = "its user has as much promised as the quota allows; it is decided on when that is less"

@@ -12,19 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Floats
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State, check_flag, check_period
+from fleet.scheduling.placing.configurations import (
+    Configuration,
+    configuration_of,
+    configurations_of,
+    may_have,
+    placed_with_least_moves,
+)
 from fleet.scheduling.placing.homes import curve_on
-from fleet.scheduling.placing.least_moves import placed_with_least_moves
-from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.firm_promises import FirmPromises
-from fleet.scheduling.reservations.places import Placed
-from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
-from fleet.scheduling.variable_batch.even_shares import EvenShares
-from fleet.scheduling.variable_batch.kind_goodput import Shapes, kind_goodput
+from fleet.scheduling.reservations.placed_guarantees import Placed
+from fleet.scheduling.variable_batch.kind_goodput import (
+    EarlierJobs,
+    EvenShares,
+    Outlook,
+    Shapes,
+    by_application,
+    kind_goodput,
+)
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
 
 _SHORTEST = 60.0  # seconds that a job is taken to stay at least

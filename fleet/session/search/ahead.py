@@ -77,7 +77,7 @@ class Files:
 class Ahead:
     """Trials that train ahead of need, an epoch at a time, each on as few devices as it runs on.
 
-    What needs devices takes them at once (see `fleet.scheduling.policies.what_is_left`). What is not needed yet, but
+    What needs devices takes them at once (see `fleet.scheduling.policies.wrappers`). What is not needed yet, but
     surely will be, trains as if it were, to its end; what very probably will be does so an epoch at a time. It goes
     before new trials, as it began before them, as long as little of it turns out to be for nothing. Decisions do not
     depend on any of this. A trial that turns out to be wanted is gone on with from where it stands. Of one that is not,

@@ -1,30 +1,33 @@
-"""Policies side by side on the same jobs: every case in a process of its own, and the same figures as one by one."""
+"""Policies side by side on the same jobs, every case in a process of its own, and the tables of their outcomes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.policies import breaks_minimum, breaks_service_level, policy
-from fleet.simulator.books import BadPlan
-from fleet.simulator.comparing.cases import Case
-from fleet.simulator.comparing.failures import DrawnFailures, read_failures
-from fleet.simulator.comparing.workload import Workload
+from fleet.simulator.comparing.settings import Case
+from fleet.simulator.comparing.workload import DrawnFailures, Workload, read_failures
 from fleet.simulator.machines.machine import Costs, Machine, MeasuredMachine
-from fleet.simulator.node_failure import NodeFailure
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.problem import TraceError
+from fleet.simulator.simulation import NodeFailure, Simulation, SimulationConfig
+from fleet.simulator.traces.table import TraceError
 from fleet.simulator.traces.trace import Trace
 from fleet.spec.policies import chosen_class
 from preprocess.files.modules import importable
@@ -118,7 +121,7 @@ def play_case(comparison: Comparison, case: Case, ticked: Callable[[], object] |
     trace, machine, failures = comparison.load(case.seed)
     chosen = policy(case.policy, **case.parameters)
     try:
-        return Simulation(trace, machine, chosen, failures, Premises(case.seed, comparison.slack), ticked).run()
+        return Simulation(trace, machine, chosen, failures, SimulationConfig(case.seed, comparison.slack), ticked).run()
     except BadPlan as error:
         raise SimulationFailed(f"{case.label}, seed {case.seed}: {error}") from error
 
@@ -209,3 +212,84 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
             child.terminate()
         raise
     pool.shutdown()
+
+
+JOB_COLUMNS = (
+    "policy", "seed", "job", "arrival", "begin", "end", "jct", "deadline", "in_time", "admitted", "dropped", "restarts",
+    "gpu_seconds", "fairness",
+)  # fmt: skip
+LINE_END = "\r\n"  # RFC 4180
+ROWS_AT_ONCE = 20_000
+
+
+def job_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> Iterator[str]:
+    """The text, some thousand lines at a time. Seconds since the first arrival; empty where it never came to that."""
+    yield ",".join(JOB_COLUMNS) + LINE_END
+    for case, outcome in zip(cases, outcomes, strict=True):
+        for start in range(0, len(outcome.names), ROWS_AT_ONCE):
+            part = io.StringIO()
+            rows = _rows(case, outcome, slice(start, start + ROWS_AT_ONCE))
+            csv.writer(part, lineterminator=LINE_END).writerows(rows)
+            yield part.getvalue()
+
+
+def _rows(case: Case, outcome: SimulationOutcome, part: slice) -> Iterator[tuple[Any, ...]]:
+    having = np.isfinite(outcome.deadline[part])
+    in_time = ["" if not has else _yes(met) for has, met in zip(having, outcome.in_time[part])]
+    names = outcome.names[part]
+    return zip(
+        [case.label] * len(names), [case.seed] * len(names), names,
+        *(_cells(values[part]) for values in (outcome.arrival, outcome.begin, outcome.end)),
+        _cells(outcome.end[part] - outcome.arrival[part]), _cells(outcome.deadline[part]), in_time,
+        map(_yes, outcome.admitted[part]), map(_yes, outcome.dropped[part]), outcome.restarts[part].tolist(),
+        _cells(outcome.service[part]), _cells(outcome.fairness[part]),
+    )  # fmt: skip
+
+
+def _cells(values: Any) -> list[Any]:
+    """Numbers as the shortest text that gives them back; nothing for those that are not finite."""
+    return ["" if not finite else value for value, finite in zip(values.tolist(), np.isfinite(values).tolist())]
+
+
+def _yes(flag: object) -> str:
+    return "yes" if flag else "no"
+
+
+TIMELINE = ("policy", "seed", "time", "devices", "waiting", "speedup")
+DEVICES = ("policy", "seed", "device", "node", "kind", "held", "idle")
+
+
+def timeline_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> Iterator[str]:
+    """One line a plan: from that second on so many devices are held, so many jobs wait, and so fast are all of them."""
+    rows = (
+        (case.label, case.seed, *seen)
+        for case, outcome in zip(cases, outcomes, strict=True)
+        for seen in zip(*(values.tolist() for values in _seen(outcome)))
+    )
+    return _text(TIMELINE, rows)
+
+
+def device_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome], cluster: Cluster) -> Iterator[str]:
+    """One line a device: seconds that jobs held it, and seconds until the makespan without one."""
+    places = [(device, node) for node in range(cluster.nodes) for device in cluster.devices_of(node)]
+    rows = (
+        (case.label, case.seed, device, node, cluster.kinds[node] if cluster.kinds else "", held, idle)
+        for case, outcome in zip(cases, outcomes, strict=True)
+        for (device, node), held, idle in zip(places, outcome.held.tolist(), outcome.idle.tolist())
+    )
+    return _text(DEVICES, rows)
+
+
+def _seen(outcome: SimulationOutcome) -> tuple[Any, ...]:
+    timeline = outcome.timeline
+    return timeline.times, timeline.used, timeline.waiting, timeline.speedup
+
+
+def _text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Some thousand lines at a time."""
+    yield ",".join(columns) + LINE_END
+    rows = iter(rows)
+    while part := list(islice(rows, ROWS_AT_ONCE)):
+        text = io.StringIO()
+        csv.writer(text, lineterminator=LINE_END).writerows(part)
+        yield text.getvalue()

@@ -1,4 +1,4 @@
-"""Seconds of a mini-batch on each kind of device, as EasyScale's artifact has them (Li et al., SC'23)."""
+"""Devices of several kinds, where a step takes as long as the slowest (EasyScale, SC'23, 3.4, and its artifact)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import numpy as np
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, configure, evaluate
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.machine import DEFAULT_SAMPLES, Costs, MachineOfCosts, MeasuredMachine, arrived, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import advice_on
-from fleet.simulator.traces.table import TraceTable, read_table
+from fleet.simulator.traces.table import TraceTable, advice_on, read_table
+from fleet.simulator.traces.trace import TraceJob
 
 FILE = "minibatch_seconds_by_gpu.csv"
 FREE, SAME_KIND, MIXED_KINDS = "ddp_nondeterminism", "ddp_determinism", "ddp_hetero"

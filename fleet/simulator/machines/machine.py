@@ -1,4 +1,4 @@
-"""The face of measured rates to a simulator, from any source."""
+"""Machines that a simulation plays: measured rates, what a move costs, and a job as it arrives there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.table import TraceError, TraceProblem, advice_on
+from fleet.simulator.traces.trace import Trace, TraceJob
 
 
 class UnknownRate(ValueError):

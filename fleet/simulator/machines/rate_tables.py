@@ -1,4 +1,4 @@
-"""Tables of measured rates: steps per second by model, global batch size and number of devices."""
+"""Tables of measured rates: steps per second by model, batch size and number of devices, and batches between."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.kinds import FILE as KIND_FILE
 from fleet.simulator.machines.kinds import read_kind_rates
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, Rates, unknown
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import TraceTable, read_table
+from fleet.simulator.traces.table import TraceError, TraceProblem, TraceTable, read_table
+from fleet.simulator.traces.trace import TraceJob
 from fleet.spec.references import ReferenceProblem, resolve
 from preprocess.files.modules import importable
 

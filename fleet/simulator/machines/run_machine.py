@@ -1,4 +1,4 @@
-"""The jobs of an ensemble's spec, as a trace: what a run of it would have to train."""
+"""The machine of a run that has not begun, and its jobs: they train at the rates that it would start with."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.scheduling.easyscale.executors import layout_of, pace_in
-from fleet.scheduling.easyscale.kind_curves import KindCurves
+from fleet.scheduling.easyscale.kind_curves import KindCurves, layout_of, pace_in
+from fleet.scheduling.model.batch_scaling import BatchScaling
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.variable_batch.batch_scaling import BatchScaling
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 from fleet.spec import Job
 from fleet.spec.values import unix_seconds
 

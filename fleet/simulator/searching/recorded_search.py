@@ -1,25 +1,63 @@
-"""What a run's directory tells of its search: its trials' curves, and how fast they trained."""
+"""A search that a run's journal holds: what is known of each trial, and the same search asked again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from fleet.journal.events import Cluster, Done, Epoch, Failed, Observer, Paused, Session, Started, Stopped
 from fleet.journal.journal import read_journal
 from fleet.scheduling.model.rates import RateCurve
+from fleet.search import Change, Decision, Record, Search
 from fleet.search.journalled import Journalled, JournalledTrial, journalled, section_of
-from fleet.simulator.searching.lineages import Lineages
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError
-from fleet.simulator.traces.run_journal import JOURNAL, read_run
+from fleet.search.of_spec import rule_of
+from fleet.simulator.traces.reading import JOURNAL, read_run
+from fleet.simulator.traces.table import TraceError
+from fleet.simulator.traces.trace import TraceJob
 from fleet.spec import SearchSpec
+from fleet.spec.search import Stopping
 from preprocess.files.reading import read_json
+
+
+class Lineages:
+    """Folded from the decisions of a search, in their order.
+
+    A lineage is a digest of the last copy that a trial took: when, from whom, with which values, and the lineage of
+    what it took. That of a trial that has only its own weights is empty, whatever its segments are.
+
+    Args:
+        decisions: the first ones.
+    """
+
+    def __init__(self, decisions: Iterable[Decision] = ()) -> None:
+        self._copies: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)  # trial -> epochs by then, lineage
+        self._taken = 0
+        self.follow(list(decisions))
+
+    def follow(self, decisions: list[Decision]) -> None:
+        """Take those of a growing list that were not there the last time."""
+        for decision in decisions[self._taken :]:
+            copy = decision.copy
+            if copy is not None:
+                told = [copy.donor, copy.epoch, self.of(copy.donor, copy.epoch), decision.start, copy.values]
+                digest = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+                self._copies[decision.trial].append((decision.start, digest))
+        self._taken = len(decisions)
+
+    def of(self, trial: int, epoch: int) -> str:
+        """The lineage of the weights that a trial has once it has trained so many epochs."""
+        copies = self._copies.get(trial, [])
+        return next((lineage for start, lineage in reversed(copies) if start < epoch), "")
+
 
 _LEARNS_NOTHING = ("random", "grid", "qmc")
 
@@ -208,3 +246,84 @@ def _last(one: JournalledTrial) -> int:
     """The last epoch of which a trial trains anything, whatever it is told to."""
     ends = [end + (end == one.failed) for end in (one.failed, one.done) if end is not None]
     return min(ends, default=2**62)
+
+
+@dataclass(frozen=True)
+class AskedSearch:
+    """What a replayed search is asked for.
+
+    Attributes:
+        stopping: which trials train on.
+        width: virtual slots.
+        trials: how many there may be; None: as many as were recorded, or the epochs allow.
+        epochs: how many all of them together may train; None: as many as they need.
+        changes: what people changed as it went on.
+    """
+
+    stopping: Stopping
+    width: int
+    trials: int | None = None
+    epochs: int | None = None
+    changes: tuple[Change, ...] = ()
+
+
+class NobodyKnows(LookupError):
+    """The search asks for a trial that was never suggested."""
+
+
+class _Suggested:
+    """Suggests what was suggested."""
+
+    prefetch: int | None = None
+
+    def __init__(self, record: RecordedSearch) -> None:
+        self._trials = record.told.trials
+
+    def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
+        """The values of a trial."""
+        if trial not in self._trials:
+            raise NobodyKnows(trial)
+        return self._trials[trial].values
+
+
+def as_recorded(record: RecordedSearch) -> AskedSearch:
+    """What was asked for, with all that people changed meanwhile."""
+    first, *later = record.told.bounds
+    return AskedSearch(record.section.stopping, first.width or 1, first.trials, first.epochs, tuple(later))
+
+
+def replayed(record: RecordedSearch, asked: AskedSearch) -> Search:
+    """The search as it begins; it has no more trials than were recorded, unless it is played as it was and is over.
+
+    Raises:
+        ValueError: its bounds or its rungs cannot be.
+    """
+    section = record.section.model_copy(update={"stopping": asked.stopping})
+    _check_population(record, section)
+    is_same = asked == as_recorded(record) and record.is_over
+    there = len(record.told.trials)
+    trials = asked.trials if is_same else min(there, asked.trials or there)
+    costs = {trial: one.cost for trial, one in record.told.trials.items()}
+    search = Search(
+        rule_of(section, record.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
+        trials, asked.epochs, [record.told.maximise, *(more for _, more in record.told.further)], asked.trials,
+    )  # fmt: skip
+    for change in asked.changes:
+        search.changed(change if is_same else replace(change, trials=trials, planned=change.trials))
+    return search
+
+
+def _check_population(record: RecordedSearch, section: SearchSpec) -> None:
+    """Raise ValueError where it is not known what a population would do, or its trials could be no members."""
+    if section.stopping.name != "population":
+        return
+    if record.seed is None:
+        raise ValueError(
+            "the seed of the search decides who goes on from whom, and the journal does not say it: an older version "
+            "of fleet wrote it; take another stopping rule, or train the search anew"
+        )
+    try:
+        section.check_population()
+    except PydanticCustomError as error:
+        mend = (error.context or {}).get("mend", "take another stopping rule")
+        raise ValueError(f"its trials are no population: {error.message()}; {mend}") from None

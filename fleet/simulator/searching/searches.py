@@ -1,35 +1,214 @@
-"""Recorded searches side by side: under other rules, widths and policies, on other devices."""
+"""A recorded search played again with other devices, another policy or another rule for stopping."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies.least_laxity import LeastLaxity
-from fleet.search import Search
-from fleet.simulator.books import BadPlan, SimulatedBooks
-from fleet.simulator.comparing.cases import Case
-from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.scheduling.model.policy import BadPlan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.policies.wrappers import LeastLaxity
+from fleet.search import Search, Segment
+from fleet.simulator.books import SimulatedBooks
 from fleet.simulator.comparing.comparison import SimulationFailed
+from fleet.simulator.comparing.settings import Case, read_cluster, read_settings
 from fleet.simulator.comparing.workload import cluster_of_run
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
-from fleet.simulator.premises import Premises
-from fleet.simulator.searching.recorded_search import RecordedSearch
-from fleet.simulator.searching.replay import AskedSearch, as_recorded, replayed
-from fleet.simulator.searching.rules import label_of
-from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
-from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.searching.recorded_search import (
+    AskedSearch,
+    Known,
+    Lineages,
+    RecordedSearch,
+    as_recorded,
+    epoch_samples,
+    replayed,
+)
+from fleet.simulator.simulation import Simulation, SimulationConfig
+from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
+from fleet.spec.plugins import STOPPING_RULES
 from fleet.spec.policies import chosen_policy
 from fleet.spec.search import Stopping
 from preprocess.files.modules import importable
+
+_EXAMPLE = "halving:eta=3,rungs=1/3/9"
+
+
+def stopping_of(text: str) -> Stopping:
+    """The rule that a text names, with its keys as in a spec.
+
+    Raises:
+        ValueError: there is no such rule, or it has no such key or value.
+    """
+    name, colon, rest = text.partition(":")
+    first, _, others = rest.partition(":")
+    if name not in STOPPING_RULES.built_in and first and "=" not in first:  # the class of a `module:Name`
+        name, colon, rest = f"{name}:{first}", others, others
+    given = {key: _plain(key, value) for key, value in (read_settings(rest, _EXAMPLE) if colon else {}).items()}
+    keys = {"arguments": given} if ":" in name else given
+    try:
+        return Stopping.model_validate({"name": name.strip(), **keys})
+    except ValidationError as error:
+        told = "; ".join(_problem(problem) for problem in error.errors())
+        raise ValueError(f"--stopping {text}: {told}; write it as {_EXAMPLE}") from None
+
+
+def label_of(stopping: Stopping) -> str:
+    """Write a rule as `stopping_of` reads it, with the keys that are set."""
+    keys = [
+        f"{key}={_told(getattr(stopping, key))}"
+        for key in type(stopping).model_fields
+        if key in stopping.model_fields_set - {"name", "arguments"} and getattr(stopping, key) != _default(key)
+    ]
+    keys += [f"{key}={_told(value)}" for key, value in stopping.arguments.items()]
+    return stopping.name + (":" + ",".join(keys) if keys else "")
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Rungs are written with strokes between them."""
+    if key != "rungs" or isinstance(value, list):
+        return value
+    parts = str(value).split("/")
+    return [int(part) if part.strip().isdigit() else part for part in parts]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return "/".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _default(key: str) -> Any:
+    return Stopping.model_fields[key].default
+
+
+def _problem(problem: Any) -> str:
+    where = ".".join(map(str, problem["loc"]))
+    context = problem.get("ctx", {})
+    more = "".join(f" ({context[key]})" for key in ("mend",) if key in context)
+    return f"{where + ': ' if where else ''}{problem['msg']}{more}"
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A result of a replayed search.
+
+    Attributes:
+        time: when it came, seconds.
+        segment: of what.
+        known: what it is.
+    """
+
+    time: float
+    segment: Segment
+    known: Known
+
+
+class SearchedJobs:
+    """As `ComingJobs`. A segment that somebody needs is a job; once it is done the search is told its result.
+
+    Args:
+        record: what the trials came to.
+        search: that decides; it has just begun.
+        devices: that train.
+    """
+
+    def __init__(self, record: RecordedSearch, search: Search, devices: int) -> None:
+        self._record, self._search, self._devices = record, search, devices
+        self._lineages = Lineages()
+        self._waiting: deque[TraceJob] = deque()
+        self._rows: list[Segment] = []
+        self._issued: set[Segment] = set()
+        self._open: dict[str, Segment] = {}  # jobs that have come and are not done
+        self._known_further: dict[str, float] = {}  # of these
+        self.curves: dict[str, RateCurve] = {}  # of jobs that have come
+        self.results: list[Arrived] = []
+        self._issue(0.0)
+
+    @property
+    def most(self) -> int:
+        """See `ComingJobs`: each epoch of each trial a segment."""
+        return len(self._record.told.trials) * self._record.section.epochs + 1
+
+    @property
+    def next(self) -> float:
+        """See `ComingJobs`."""
+        return self._waiting[0].arrival if self._waiting else math.inf
+
+    def take(self) -> TraceJob:
+        """See `ComingJobs`."""
+        job = self._waiting.popleft()
+        self._known_further[job.name] = job.further
+        return job
+
+    def ended(self, row: int, now: float) -> None:
+        """See `ComingJobs`."""
+        name = self._name(self._rows[row])
+        del self._open[name], self._known_further[name]
+        self._tell(self._rows[row], now)
+        self._issue(now)
+
+    def further(self) -> Mapping[str, float]:
+        """See `ComingJobs`."""
+        found = {name: self._further(self._open[name]) for name in self._known_further}
+        changed = {name: epochs for name, epochs in found.items() if epochs != self._known_further[name]}
+        self._known_further.update(changed)
+        return changed
+
+    def _issue(self, now: float) -> None:
+        """Let come what is needed or will be in any case; what takes no time is told at once."""
+        while new := [segment for segment in self._wanted() if segment not in self._issued]:
+            instant = [segment for segment in new if not self._come(segment, now)]
+            for segment in instant:
+                self._tell(segment, now)
+
+    def _wanted(self) -> tuple[Segment, ...]:
+        return (*self._search.needed(), *self._search.sure(self._devices))
+
+    def _come(self, segment: Segment, now: float) -> bool:
+        """Make a job of a segment; False: there is nothing to train."""
+        self._issued.add(segment)
+        one = self._record.told.trials[segment.trial]
+        job, curve = self._record.jobs.get(one.job), self._record.curves.get(one.job)
+        epochs = self._known(segment).trained - segment.start
+        if job is None or curve is None or epochs <= 0:
+            return False
+        name, samples = self._name(segment), epochs * epoch_samples(job)
+        self._open[name] = segment
+        self.curves[name] = curve
+        self._rows.append(segment)
+        self._waiting.append(
+            replace(
+                job, name=name, model=name, arrival=now, samples=samples, work=None, duration=None, deadline=None,
+                epochs=float(epochs), stream="", line=None,
+                further=self._further(segment),
+            )
+        )  # fmt: skip
+        return True
+
+    def _name(self, segment: Segment) -> str:
+        return f"{self._record.told.trials[segment.trial].job} {segment.start}-{segment.end}"
+
+    def _further(self, segment: Segment) -> int:
+        """Epochs that may follow on a segment, where the end may wait for them."""
+        return self._search.further(segment) if self._search.in_tail(self._devices) else 0
+
+    def _tell(self, segment: Segment, now: float) -> None:
+        known = self._known(segment)
+        self.results.append(Arrived(now, segment, known))
+        self._search.tell(segment.trial, segment.end, known.value, known.further)
+
+    def _known(self, segment: Segment) -> Known:
+        self._lineages.follow(self._search.decisions)
+        return self._record.known(segment.trial, segment.end, self._lineages)
 
 
 @dataclass(frozen=True)
@@ -130,7 +309,7 @@ def play(record: RecordedSearch, case: SearchCase, costs: Costs) -> Replayed:
     with importable([Path.cwd()]):
         chosen = LeastLaxity(chosen_policy(case.policy.policy, **case.policy.parameters))
     try:
-        books = Simulation(trace, machine, chosen, premises=Premises(case.policy.seed)).play()
+        books = Simulation(trace, machine, chosen, config=SimulationConfig(case.policy.seed)).play()
     except BadPlan as error:
         raise SimulationFailed(f"{case.policy.label}: {error}") from error
     if not search.is_over:

@@ -1,13 +1,10 @@
 """Traces of jobs: read in the formats that schedulers' papers use, made at random, and written in fleet's own."""
 
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.models import with_models
-from fleet.simulator.traces.native import write_trace
-from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.formats import write_trace
 from fleet.simulator.traces.reading import FORMATS, read_trace
-from fleet.simulator.traces.synthetic import Synthetic, synthetic_trace
-from fleet.simulator.traces.trace import Trace
+from fleet.simulator.traces.synthetic import Synthetic, synthetic_trace, with_models
+from fleet.simulator.traces.table import TraceError, TraceProblem
+from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 
 __all__ = [
     "FORMATS",

@@ -1,18 +1,69 @@
-"""Traces drawn at random: arrivals, durations, sizes, models and deadlines, each from a seed path of its own."""
+"""Jobs that are drawn: whole traces, and models for the jobs of a trace that names none."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Literal, Protocol
 
 import numpy as np
 
-from fleet.scheduling.model.arrays import Flags, Floats
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.draws import MeasuredRates, chosen, generator, models_of, uniform
-from fleet.simulator.traces.trace import Trace
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
+from fleet.simulator.traces.trace import JobColumns, Trace
+
+Mix = Mapping[tuple[str, int], float]
+"""(model, global batch size) -> weight."""
+
+_WORD = 2**64
+
+
+class MeasuredRates(Protocol):
+    """The part of a table of rates that draws need: `fleet.simulator.machines.rate_tables.RateTable`."""
+
+    @property
+    def models(self) -> tuple[str, ...]: ...
+
+    def batches(self, model: str) -> tuple[int, ...]: ...
+
+    def rates(self, model: str, batch: int, limit: int) -> Floats: ...
+
+    def peak(self, model: str, batch: int) -> int: ...
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    """The generator of the path (seed, name): Philox, keyed by both."""
+    word = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=np.array([seed % _WORD, word], dtype=np.uint64)))
+
+
+def uniform(seed: int, name: str, count: int) -> Floats:
+    """Numbers in [0, 1), float64 of shape (count,); fewer are the first of more."""
+    return generator(seed, name).random(count)
+
+
+def chosen(uniform: Floats, weights: Sequence[float]) -> Counts:
+    """For each number in [0, 1) the position of a weight, as often as its share says."""
+    shares = np.cumsum(weights) / math.fsum(weights)
+    last = int(np.flatnonzero(np.asarray(weights) > 0)[-1])
+    return np.minimum(np.searchsorted(shares, uniform, side="right"), last).astype(np.int64)
+
+
+def models_of(mix: Mix | None, rates: MeasuredRates, seed: int, count: int) -> tuple[list[tuple[str, int]], Counts]:
+    """The models and batch sizes to choose from, and for each of `count` jobs the position of its own.
+
+    Without a mix all that the table holds, alike.
+
+    Raises:
+        ValueError: no weight is above 0, or one is below.
+    """
+    if mix is None:
+        mix = {(model, batch): 1.0 for model in rates.models for batch in rates.batches(model)}
+    if not (min(mix.values(), default=0) >= 0 and 0 < sum(mix.values()) < math.inf):
+        raise ValueError(f"the weights are {dict(mix)}; they must be 0 or more each, and not all 0")
+    return list(mix), chosen(uniform(seed, "model", count), list(mix.values()))
+
 
 FORMAT = "synthetic"
 _MOST_JOBS, _MOST_DEVICES = 2_000_000, 1_000_000
@@ -134,3 +185,42 @@ def _deadlines(spec: Synthetic, seed: int, arrival: Floats, duration: Floats) ->
     tightness = low + (high - low) * uniform(seed, "tightness", spec.jobs)
     has = uniform(seed, "with_deadline", spec.jobs) < spec.with_deadline
     return np.where(has, arrival + tightness * duration, np.nan)
+
+
+def with_models(
+    trace: Trace,
+    rates: MeasuredRates,
+    seed: int = 0,
+    mix: Mix | None = None,
+    tightness: tuple[float, float] | None = None,
+) -> Trace:
+    """The trace, every job with a model and a batch size drawn from the table (ElasticFlow, ASPLOS'23, 6.1).
+
+    `work` is what the job does in its duration on its devices, in whole steps and at least one; the duration stays.
+
+    Args:
+        mix: weights of the draws; None: all entries of the table alike.
+        tightness: bounds of lambda, uniform; deadlines are the arrival + lambda * duration. None: as they are.
+
+    Raises:
+        UnknownRate: `mix` names a model or a batch size that the table does not hold.
+        ValueError: a job has no duration.
+    """
+    jobs = trace.jobs
+    if np.isnan(jobs.duration).any():
+        name = jobs.name[int(np.flatnonzero(np.isnan(jobs.duration))[0])]
+        raise ValueError(f"job {name} has no duration; only with one does it follow how much it did")
+    keys, which = models_of(mix, rates, seed, len(jobs))
+    longest = int(jobs.devices.max())
+    grid = np.stack([rates.rates(model, batch, longest) for model, batch in keys])
+    work = np.maximum(1.0, np.rint(jobs.duration * grid[which, jobs.devices - 1]))
+    batch_size = np.array([batch for _, batch in keys], dtype=np.float64)[which]
+    columns = {name: getattr(jobs, name) for name in jobs.__dataclass_fields__}
+    columns |= {"batch_size": batch_size, "work": work, "samples": work * batch_size}
+    columns["model"] = [keys[i][0] for i in which.tolist()]
+    if tightness is not None:
+        low, high = tightness
+        columns["deadline"] = (
+            jobs.arrival + (low + (high - low) * uniform(seed, "tightness", len(jobs))) * jobs.duration
+        )
+    return replace(trace, jobs=JobColumns.of(**columns))

@@ -24,8 +24,8 @@ from fleet.report.live import PlainView
 from fleet.report.run_history import read_history
 from fleet.report.run_page import render
 from fleet.report.tracking import Tracking
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
 from fleet.session.books import SkippedBook
 from fleet.simulator.traces import TraceError, read_trace
 from tests.faults.fuzz.targets import Target

@@ -15,11 +15,9 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.outcome import SimulationOutcome
-from fleet.simulator.premises import Premises
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import Trace
-from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.trace import JobColumns, TraceJob
 
 JOBS, DEVICES, BATCH, SAMPLES = 20, 4, 5, 480
 RING = 1024
@@ -92,7 +90,9 @@ def simulated(
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])
     trace = Trace.of(columns, "arriving", "journal", ()).with_curves(curves)
     machine = MeasuredMachine(Cluster((DEVICES,)), RunRates(curves), costs)
-    return Simulation(trace, machine, policy(name, **(parameters or {})), premises=Premises(0, RING, margin)).run()
+    return Simulation(
+        trace, machine, policy(name, **(parameters or {})), config=SimulationConfig(0, RING, margin)
+    ).run()
 
 
 def _trace_job(job: Arriving) -> TraceJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.scheduling.placing.buddy import BuddyTree
+from fleet.scheduling.elasticflow.buddy import BuddyTree
 
 
 def is_block(tree: BuddyTree, devices: tuple[int, ...]) -> bool:

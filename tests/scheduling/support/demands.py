@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.reservations.reservation import Demand
-from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from fleet.scheduling.reservations.reservation import Demand, SpeedLevels
 
 
 def linear(most: int) -> SpeedLevels:

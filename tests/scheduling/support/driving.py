@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Policy, State, validate
 
 
 @dataclass

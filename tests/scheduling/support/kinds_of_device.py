@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 
 MIXED = Cluster((4, 2, 2), ("fast", "slow", "slow"))
 

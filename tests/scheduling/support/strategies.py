@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import Cluster, JobState, State
 from fleet.scheduling.policies import Policy, policy
 
 POLICIES: list[Policy] = [

@@ -7,10 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
-from fleet.scheduling.model.state import State, validate
-from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
+from fleet.scheduling.model.policy import Plan, Policy, State, validate
+from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 clusters = st.builds(lambda nodes, each: Cluster((each,) * nodes), st.integers(1, 4), st.sampled_from([1, 2, 4]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.state import State, validate
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.what_is_left import WhatIsLeft
+from fleet.scheduling.policies.wrappers import Backfill
 from tests.scheduling.support.kinds_of_device import MIXED, job
 
 CLUSTER = Cluster((4,))
@@ -19,7 +19,7 @@ def ahead(name: str, minimum: int = 1, mixed: bool = True) -> JobState:
 
 
 def planned(state: State, name: str = "local") -> dict[str, tuple[int, ...]]:
-    plan = WhatIsLeft(policy(name)).plan(state)
+    plan = Backfill(policy(name)).plan(state)
     validate(plan.whole_of(state.staying), state)
     return plan.whole_of(state.staying)
 

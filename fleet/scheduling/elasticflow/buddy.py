@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.state import Allocation
+from fleet.scheduling.model.policy import Allocation
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,12 @@ import math
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.lending import Lending
-from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.policy import Policy
+from fleet.scheduling.model.data_path import Lending
+from fleet.scheduling.model.jobs import JobState
+from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.policies.with_lent_trainers import WithLentTrainers, with_lent_trainers
+from fleet.scheduling.policies.wrappers import WithHelpers, driven
 
 LINEAR = {m: 100.0 * m for m in range(1, 9)}
 CLUSTER = Cluster((4,))
@@ -29,7 +27,7 @@ def job(name: str = "a", fed: float = math.inf, most: int = 2, workers: int = 4)
 
 def planned(*jobs: JobState, most: int = 2, name: str = "local", cluster: Cluster = CLUSTER) -> tuple[int, int | None]:
     """Devices that jobs have, and trainers that prepare."""
-    plan = WithLentTrainers(policy(name), Lending(1, most)).plan(State.of(cluster, jobs, seed=1))
+    plan = WithHelpers(policy(name), Lending(1, most)).plan(State.of(cluster, jobs, seed=1))
     return sum(map(len, plan.allocation.values())), plan.lent
 
 
@@ -72,7 +70,7 @@ def test_a_memo_serves_the_same_number_alone() -> None:
             return Plan({"a": (0,)}, memo="kept")
 
     seen: list[object] = []
-    lending = WithLentTrainers(Remembering(), Lending(1, 2))
+    lending = WithHelpers(Remembering(), Lending(1, 2))
     plan = lending.plan(State.of(CLUSTER, [job(fed=10.0)]))
     lending.plan(State.of(CLUSTER, [job(fed=10.0)], memo=plan.memo))
     lending.plan(State.of(CLUSTER, [job()], memo=plan.memo))
@@ -81,4 +79,4 @@ def test_a_memo_serves_the_same_number_alone() -> None:
 
 def test_without_lending_the_policy_stays_itself() -> None:
     local = policy("local")
-    assert with_lent_trainers(local, Lending(2)) is local
+    assert driven(local, CLUSTER, lending=Lending(2)) is local

@@ -1,4 +1,4 @@
-"""One unfinished job, as a policy sees it."""
+"""One unfinished job as a policy sees it, and the service level that it may be promised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,53 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import ServiceLevel
+
+TOLERANCE = 0.02
+"""The part of what is promised that may be missing: what leaving, and waiting for others to leave, takes."""
+
+
+@dataclass(frozen=True)
+class ServiceLevel:
+    """So many devices in the mean of each window; windows end at multiples of their length.
+
+    The first one begins when the policy first sees the job, and is half as long as the others at least.
+
+    Attributes:
+        devices: 0.5: one device for half of the time, or two for a quarter of it.
+        window: seconds.
+
+    Raises:
+        ValueError: one of them is not above 0, or not finite.
+    """
+
+    devices: float
+    window: float
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "window"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} of a service level is {value}; it must be above 0, and finite")
+
+
+@dataclass(frozen=True)
+class ServiceWindow:
+    """What became of the promise for a window.
+
+    Attributes:
+        job: whose.
+        begin, end: seconds since the run began.
+        promised: device-seconds.
+        had: device-seconds that it had until it was known what becomes of the promise: that may be before the end.
+        broken: whether more than the tolerance was missing.
+    """
+
+    job: str
+    begin: float
+    end: float
+    promised: float
+    had: float
+    broken: bool
 
 
 class Scaling(Protocol):
@@ -35,7 +81,7 @@ class JobState:
         data: its data set; samples/s of jobs with others say nothing about each other.
         passing: samples of its stream that go by for each of its own; 1 where all are.
         fed: samples/s that preprocessors alone feed it; infinite: nobody knows. `rate` is cut off there already, or at
-            what they make together with trainers that may help, see `WithLentTrainers`.
+            what they make together with trainers that may help, see `WithHelpers`.
         mixed_kinds: whether its devices may be of different kinds.
         arrival: seconds since the run began.
         deadline: seconds since the run began by which it should be done; infinite: any time will do.
@@ -60,7 +106,7 @@ class JobState:
         epoch: samples of an epoch; 0: not known.
         lane: number of the lane that it reads while it has devices; jobs of a stream with the same one read together.
         attained: device-seconds until `since`.
-        pardoned: the part of `attained` that no longer counts against it.
+        service_reset: the part of `attained` that no longer counts against it.
         since: when it got what it holds now, or lost all, seconds since the run began.
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.
@@ -106,7 +152,7 @@ class JobState:
     epoch: float = 0.0
     lane: int = 0
     attained: float = 0.0
-    pardoned: float = 0.0
+    service_reset: float = 0.0
     since: float = 0.0
     ready: float = 0.0
     pace: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.session.running import Seldom
+from fleet.session.running import Throttle
 
 
 def calls(seconds: float, every: float, until: float) -> int:
@@ -13,7 +13,7 @@ def calls(seconds: float, every: float, until: float) -> int:
         nonlocal now, done
         now, done = now + seconds, done + 1
 
-    seldom = Seldom(action, part=0.1, clock=lambda: now)
+    seldom = Throttle(action, part=0.1, clock=lambda: now)
     while now < until:
         seldom()
         now += every

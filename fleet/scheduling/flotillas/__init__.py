@@ -1,1 +1,0 @@
-"""Jobs that train together at one pace (FLEET, MLSys'20)."""

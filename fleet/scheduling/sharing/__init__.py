@@ -1,1 +1,0 @@
-"""How fast an ensemble can be when its jobs share streams: bounds, water-filling, paces."""

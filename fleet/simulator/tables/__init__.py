@@ -1,1 +1,0 @@
-"""The jobs, the times and the devices of a comparison as comma-separated text."""
