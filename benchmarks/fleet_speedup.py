@@ -23,7 +23,7 @@ from benchmarks.rehearsed_ranks import RehearsedRun, rehearse
 from fleet.journal.events import Event, Formed, Planned
 from fleet.journal.journal import read_journal
 from fleet.report.analysis import device_times, mean_waiting
-from fleet.report.history import read_history
+from fleet.report.run_history import read_history
 
 DEVICES = (6, 12, 24)
 ENSEMBLES = 7  # in less than half an hour

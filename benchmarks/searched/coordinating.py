@@ -22,7 +22,7 @@ from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
 from fleet.session.rated import rate_jobs
 from fleet.session.running import Throttle, start
-from fleet.session.search.trials import first_trial
+from fleet.session.search.first_trials import first_trial
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime

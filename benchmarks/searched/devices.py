@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from benchmarks.searched.deciders import Decider
 from benchmarks.searched.drawn_trials import RUNGS, DrawnTrials
 from fleet.search import Segment
-from fleet.search.ahead_budget import may_train_ahead
+from fleet.session.search.ahead import may_train_ahead
 
 MOVING = 0.05  # epochs that it costs to go on with a trial on a device that had another one
 SPEED_UP = 0.9  # m devices train one trial m ** 0.9 times as fast

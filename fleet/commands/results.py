@@ -219,7 +219,7 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained report.html from the run's journal."""
-    from fleet.report.page import write_report
+    from fleet.report.run_page import write_report
 
     if not (directory / "journal.jsonl").is_file():
         end(BAD_INPUT, f"{directory} holds no run: there is no journal.jsonl in it; name the --out of a `fleet run`")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.arguments import AsJson, Start, start_of
+from fleet.commands.arguments import AsJson, Start, Trust, start_of
 from fleet.commands.entry import end, mendable
 from fleet.machine.launch.launched import FAILED, STOPPED
 from fleet.machine.standard_streams import others_on_standard_error
@@ -94,7 +94,10 @@ SearchDir = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option(metavar="RULE", help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9; repeatable"),
+    typer.Option(
+        metavar="RULE",
+        help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9, or module:Name; repeatable",
+    ),
 ]
 Widths = Annotated[
     list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
@@ -122,6 +125,7 @@ def simulate(
     devices: DeviceCounts = None,
     trials: MostTrials = None,
     epochs: MostEpochs = None,
+    trust: Trust = False,
     synthetic: Drawn = None,
     rates: RatesFolder = None,
     draw_models: DrawModels = False,
@@ -176,6 +180,7 @@ def simulate(
             cluster,
             start_seconds,
             restart_seconds,
+            trust,
         )
         simulate_search(options, others, as_json)
         return
@@ -464,6 +469,7 @@ class SearchOptions:
     cluster: str | None = None
     start: float | None = None
     restart: float | None = None
+    trust: bool = False
 
 
 def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: bool) -> None:
@@ -483,7 +489,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         record = read_search(options.run)
         cases, costs = _search_cases(record, options), _search_costs(record, options)
         try:
-            with others_on_standard_error():
+            with _rules_at_home(options, record), others_on_standard_error():
                 found = [play(record, case, costs) for case in cases]
         except SimulationFailed as error:
             end(FAILED, str(error))
@@ -494,6 +500,26 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         print(json.dumps({"recorded": rows[0], "runs": rows[1:]}, indent=1))
         return
     _tell_search(record, found, costs, options.run)
+
+
+@contextmanager
+def _rules_at_home(options: SearchOptions, record: RecordedSearch) -> Iterator[None]:
+    """Let stopping rules of one's own be found where the run found them, and in the current folder.
+
+    Raises:
+        HarvestError: the run's rule is another user's code, and not trusted.
+    """
+    from fleet.journal.whole_files import EnsembleFile
+    from fleet.models.recorded_spec import check_trusted
+    from fleet.spec.references import importable
+
+    folders = [Path.cwd()]
+    if ":" in record.section.stopping.name:
+        check_trusted(options.run, options.trust)
+        known = EnsembleFile.read(options.run)
+        folders = [*([] if known is None else [Path(known.folder)]), *folders]
+    with importable(folders):
+        yield
 
 
 def _search_cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fleet.journal.events import Bounds
     from fleet.journal.lock import LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.scan import JournalScan
+    from fleet.report.journal_scan import JournalScan
 
 
 _POLL_SECONDS = 0.1
@@ -231,7 +231,7 @@ def stop(
     """
     from fleet.journal.lock import NAME, LockWatch
     from fleet.journal.run_requests import StopRequests
-    from fleet.report.scan import JournalScan
+    from fleet.report.journal_scan import JournalScan
 
     watch, requests, scan = LockWatch(directory / NAME), StopRequests(directory), JournalScan()
     if undo and not jobs:

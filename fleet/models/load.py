@@ -19,7 +19,7 @@ from fleet.models.errors import ModelsError, RunError
 from fleet.models.members import Member, Members, read_members
 from fleet.models.network import TrainedNetwork, read_network
 from fleet.models.recorded_spec import check_trusted
-from fleet.report.history import RunHistory, build_history
+from fleet.report.run_history import RunHistory, build_history
 from fleet.spec import Job
 
 _SOFTMAX = ("cross_entropy", "CrossEntropyLoss", "multi_margin_loss")

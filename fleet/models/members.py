@@ -16,7 +16,7 @@ from fleet.journal.journal import read_journal
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.models.errors import ModelsError
 from fleet.models.recorded_spec import recorded_job, recorded_spec
-from fleet.report.history import RunHistory, build_history
+from fleet.report.run_history import RunHistory, build_history
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
 from trainers.state.checkpoint import outline

@@ -1,4 +1,7 @@
-"""How evenly each flotilla was balanced: the running lengths of its jobs (FLEET, MLSys'20, Table 3)."""
+"""Figures of a run, computed from its history: flotillas, results, rates, overheads, devices' seconds, costs.
+
+The tables are those of FLEET (MLSys'20): balance of flotillas (Table 3), overheads (Table 4), waiting (Figure 6).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 from fleet.journal.events import Epoch, Failed
 from fleet.journal.metric_order import Undeclared
 from fleet.journal.state import JobState, SessionState
-from fleet.report.history import DeviceSpan, Round, RunHistory
+from fleet.report.run_history import DeviceSpan, Round, RunHistory
 
 
 @dataclass(kw_only=True)

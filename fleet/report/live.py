@@ -17,9 +17,9 @@ from fleet.journal.events import Event
 from fleet.journal.state import FINISHED, EnergyTotals, JobState, RunState
 from fleet.report import wording
 from fleet.report.analysis import JobResult, RunCosts, best_network, job_results, metric_names, run_costs
-from fleet.report.history import RunHistory
-from fleet.report.messages import epochs_text, message
+from fleet.report.event_messages import epochs_text, message
 from fleet.report.rendering import colour_of
+from fleet.report.run_history import RunHistory
 from fleet.report.terminal import plain_table, ruled_table
 
 STATUS_STYLES = {

@@ -1,4 +1,4 @@
-"""The parts of every page: templates, figures as JSON, plotly's source. A reader's browser fetches nothing."""
+"""The parts of every page: templates, colours, layouts of figures, plotly. A reader's browser fetches nothing."""
 
 from __future__ import annotations
 

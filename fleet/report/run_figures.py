@@ -1,4 +1,9 @@
-"""The timeline: which network every device trained, when."""
+"""Figures of a run as plain plotly dictionaries: timeline, waiting, rates, learning curves, the data path.
+
+Colours that depend on light and dark are written as tokens (@ink, @muted, @rule, @surface, @idle, @data, @peers,
+@reforming); the page puts the reader's own in. A trace that belongs to a network carries its name in
+`meta["network"]`. Every text is escaped: plotly reads texts as HTML.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from typing import Any
 
 from fleet.journal.events import Epoch, Preprocessors
 from fleet.report.analysis import DeviceTime, FlotillaRow, JobRates
-from fleet.report.history import DeviceSpan, RunHistory
 from fleet.report.rendering import Figure, FigureTrace, axis, escaped, ink_on, layout, time_unit, whole_ticks
+from fleet.report.run_history import DeviceSpan, RunHistory
 from fleet.report.wording import duration, metric_title, rate
 
 _ROW, _LEAST, _MOST = 30, 150, 1200

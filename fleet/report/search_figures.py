@@ -1,4 +1,6 @@
-"""How much each parameter of a search matters, by Optuna's evaluator."""
+"""Figures of a search as plain plotly dictionaries: what matters, parallel coordinates, the best so far, the front,
+rungs, populations.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from fleet.report.history import RunHistory
 from fleet.report.rendering import Figure, FigureTrace, axis, escaped, layout, time_unit, whole_ticks
+from fleet.report.run_history import RunHistory
 from fleet.report.wording import metric, metric_title, plural, shown_value
 from fleet.search import Decision
 from fleet.search.journalled import Result, Searched, TrialRow

@@ -1,4 +1,4 @@
-"""How a run stands, as records: what `fleet status` prints and gives as JSON."""
+"""How a run stands: what its journal and its lock say, as records that `fleet status` prints and gives as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from fleet.journal import events
 from fleet.journal.journal import event_of
 from fleet.journal.lock import NAME, SILENT_SECONDS, Holder
-from fleet.report.scan import JournalScan, ScannedJob, read_snapshot
+from fleet.report.journal_scan import JournalScan, ScannedJob, read_snapshot
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def _front(bounds: events.Bounds, results: Sequence[events.Result]) -> tuple[str
     """Jobs on the Pareto front, by their trials' numbers; none where the search has one metric."""
     if not bounds.further:
         return ()
-    from fleet.search.search import front  # loads pydantic
+    from fleet.search.virtual_time import front  # loads pydantic
 
     signs = [-1.0 if mode == "max" else 1.0 for mode in (bounds.mode, *(each.mode for each in bounds.further))]
     known = {one.trial: (one.job, [one.value, *one.further]) for one in results if one.value is not None}

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleet.report import wording
-from fleet.report.messages import metrics_text
+from fleet.report.event_messages import metrics_text
 from fleet.report.standing import OtherJob, RunningJob, RunStanding, SearchStanding
 from fleet.report.terminal import plain_table
 from fleet.report.wording import told_values

@@ -1,4 +1,7 @@
-"""What TensorBoard's plugin for hyper-parameters reads of a trial: its values, the metric, how it ended."""
+"""Metrics for other tools: metrics.csv, and TensorBoard files for each job.
+
+TensorBoard's files are written without the thread of its own writer: that dies of a full disk, with a traceback.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from fleet.search.decisions import OWN_TRIALS, Change, Copy, Decision, Kind, Outcome, Record, Segment, Status
 from fleet.search.samplers import Sampler
-from fleet.search.search import Costs, Search
-from fleet.search.stopping_rule import StoppingRule
+from fleet.search.stopping_rule import SpeculativeRule, StoppingRule
+from fleet.search.virtual_time import Costs, Search
 
 __all__ = [
     "Change",
@@ -28,6 +28,7 @@ __all__ = [
     "Sampler",
     "Search",
     "Segment",
+    "SpeculativeRule",
     "Status",
     "StoppingRule",
 ]

@@ -1,4 +1,4 @@
-"""The results at one rung, best first."""
+"""Rankings at a rung, and how likely a trial is among the best of all that will come there, when some have come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a trial: to a sampler, and to people."""
+"""What a search asks for, decides and is told: segments, decisions, records of trials, changes."""
 
 from __future__ import annotations
 

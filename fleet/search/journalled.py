@@ -11,8 +11,8 @@ from typing import Any
 
 import fleet.journal.events as events
 from fleet.search.decisions import Change, Copy, Decision
-from fleet.search.search import front
 from fleet.search.space import value_columns, value_row
+from fleet.search.virtual_time import front
 from fleet.spec import SearchSpec
 
 _STATUS = {

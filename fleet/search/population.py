@@ -1,4 +1,4 @@
-"""Values near those of a better trial (Jaderberg et al., 2017, 4.1.1: perturb and resample)."""
+"""Population-based training (Jaderberg et al., Population Based Training of Neural Networks, 2017)."""
 
 from __future__ import annotations
 

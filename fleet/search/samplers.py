@@ -1,11 +1,16 @@
-"""What suggests the values of trials."""
+"""The door for samplers, which suggest the values of trials, and those that fleet has.
+
+A sampler of one's own is a class with `suggest`, named in a spec as `sampler: module:Name`, or by an installed package
+in its entry points `fleet.samplers`. It is called with `over` (dotted path -> distribution), the search's seed, and the
+`arguments` of the spec.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,9 +18,10 @@ import numpy as np
 from fleet.search.decisions import Record
 from fleet.search.optuna_samplers import Nsga2, OptunaModel
 from fleet.search.space import answers_of, parameters, seed_at_path, values_of
-from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
+from fleet.spec import SearchSpec
 from fleet.spec.distributions import Distribution, Enumerated, drawn, fraction, set_paths
-from fleet.spec.references import Misfit, misfits, refused
+from fleet.spec.plugins import SAMPLERS, BadPart
+from fleet.spec.references import Misfit
 
 
 class Sampler(Protocol):
@@ -29,8 +35,9 @@ class Sampler(Protocol):
         """
         ...
 
+    @abstractmethod
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
-        """The values of a trial: dotted path -> plain value.
+        """Return the values of a trial: dotted path -> plain value.
 
         Args:
             trial: its number.
@@ -175,7 +182,7 @@ class CmaEs:
         return np.array([each.part(answers[each]) for each in self._numbers]), record.losses[max(record.losses)]
 
 
-class Own:
+class UserSampler:
     """What an object of a person's class suggests, looked at before it is used.
 
     Args:
@@ -203,22 +210,9 @@ class Own:
         return values
 
 
-_OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler", "nsga2": "NSGAIISampler"}
 _TPE = {"multivariate": False, "constant_liar": False}
 """Each value is weighed by itself, and trials under way are not taken for bad ones; `benchmarks search` says why."""
 _NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy"), "nsga2": ("optuna",)}
-
-
-class BadSampler(ValueError):
-    """A sampler that cannot be made.
-
-    Attributes:
-        misfits: what is wrong with it.
-    """
-
-    def __init__(self, name: str, misfits: tuple[Misfit, ...]) -> None:
-        self.misfits = misfits
-        super().__init__(f"sampler {name}: " + "; ".join(f"{each.rule} ({each.mend})" for each in misfits))
 
 
 def sampler_of(search: SearchSpec, seed: int) -> Sampler:
@@ -228,47 +222,18 @@ def sampler_of(search: SearchSpec, seed: int) -> Sampler:
         seed: the search's.
 
     Raises:
-        BadSampler: it is not there, or does not take its arguments.
+        BadPart: it is not there, or does not take its arguments.
     """
     name, arguments = search.sampler.name, dict[str, Any](search.sampler.arguments)
     _check_installed(name)
-    if name in ("random", "grid", "qmc"):
-        _check(name, lambda: None, arguments)
-    if name == "random":
-        return Random(search.over, seed)
-    if name == "grid":
-        return Grid(search.over)
-    if name == "qmc":
-        return Qmc(search.over, seed)
-    if name == "cmaes":
-        _check(name, lambda sigma0=0.3, popsize=None: None, arguments)
-        made: Sampler = _called(name, CmaEs, lambda: CmaEs(search.over, seed, search.prefetch, **arguments))
+    kind = SAMPLERS.load(name)
+    given = {Random: (seed,), Grid: (), Qmc: (seed,), CmaEs: (seed, search.prefetch)}.get(kind)
+    if given is not None:
+        made: Sampler = SAMPLERS.make(name, kind, (search.over, *given), arguments)
         return made
-    if name in _OPTUNA:
-        return _optuna(search, seed, arguments)
-    return _own(search, seed, arguments)
-
-
-def sampler_problems(spec: EnsembleSpec) -> tuple[Problem, ...]:
-    """What is wrong with the sampler of a spec's search, if it has one; a person's class is imported."""
-    search = spec.search
-    if search is None:
-        return ()
-    try:
-        with importable([spec.folder, Path.cwd()]):
-            sampler_of(search, 0)
-    except BadSampler as error:
-        return tuple(_problem(spec, search, each) for each in error.misfits)
-    return ()
-
-
-def _problem(spec: EnsembleSpec, search: SearchSpec, misfit: Misfit) -> Problem:
-    named, path = search.sampler, ("search", "sampler")
-    if misfit.argument is None:
-        return spec.origins.problem(path, named.name, misfit.rule, misfit.suggestion, misfit.mend)
-    value = named.arguments[misfit.argument]
-    inside = (*path, "arguments", misfit.argument)
-    return spec.origins.problem(inside, value, misfit.rule, misfit.suggestion, misfit.mend)
+    if name in SAMPLERS.built_in:
+        return _optuna(search, seed, kind, arguments)
+    return _users(search, kind, seed, arguments)
 
 
 def _check_installed(name: str) -> None:
@@ -278,37 +243,16 @@ def _check_installed(name: str) -> None:
         except ImportError as error:
             mend = "run: pip install 'fleet-hpc[search]'; or take random, which needs nothing"
             rule = f"{name} needs the package {package}, which cannot be imported ({error})"
-            raise BadSampler(name, (Misfit(None, rule, "random", mend),)) from None
+            raise BadPart("sampler", name, (Misfit(None, rule, "random", mend),)) from None
 
 
-def _check(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], positional: int = 0) -> None:
-    wrong = tuple(misfits(function, name, arguments, positional))
-    if wrong:
-        raise BadSampler(name, wrong)
-
-
-def _called(name: str, function: Callable[..., Any], call: Callable[[], Any]) -> Any:
-    """What the call gives.
-
-    Raises:
-        BadSampler: it raises.
-    """
-    try:
-        return call()
-    except (Exception, SystemExit) as error:  # others' code may raise anything
-        raise BadSampler(name, (refused(function, name, error),)) from error
-
-
-def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
-    """Optuna's TPE, its Gaussian process, and its NSGA-II."""
-    import optuna
-
+def _optuna(search: SearchSpec, seed: int, kind: Any, arguments: dict[str, Any]) -> Sampler:
+    """Make Optuna's TPE, its Gaussian process, or its NSGA-II."""
     name = search.sampler.name
-    kind = getattr(optuna.samplers, _OPTUNA[name])
     if "seed" in arguments:
         rule = "the seed of suggestions is that of the search"
-        raise BadSampler(name, (Misfit("seed", rule, None, "take it away, and set search.seed"),))
-    _check(name, kind, arguments)
+        raise BadPart("sampler", name, (Misfit("seed", rule, None, "take it away, and set search.seed"),))
+    SAMPLERS.check_arguments(name, kind, arguments)
     if name == "tpe":
         arguments = {**_TPE, **arguments}
 
@@ -320,27 +264,17 @@ def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler
             return Nsga2(search.over, seed, search.prefetch, make, len(search.metrics))
         return OptunaModel(search.over, seed, search.prefetch, make, only_complete=name == "gp")
 
-    made: OptunaModel = _called(name, kind, model)
-    _called(name, kind, lambda: made.suggest(0, ()))
+    made: OptunaModel = SAMPLERS.call(name, kind, model)
+    SAMPLERS.call(name, kind, lambda: made.suggest(0, ()))
     return made
 
 
-def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
+def _users(search: SearchSpec, kind: Any, seed: int, arguments: dict[str, Any]) -> Sampler:
     name = search.sampler.name
-    try:
-        kind = resolve(name)
-    except ReferenceProblem as error:
-        raise BadSampler(name, (Misfit(None, error.rule, error.suggestion, error.mend),)) from None
-    if not callable(kind):
-        rule = f"{name} is of type {type(kind).__name__} and cannot be called"
-        raise BadSampler(name, (Misfit(None, rule, None, "name a class"),))
-    _check(name, kind, arguments, positional=2)
-    made = _called(name, kind, lambda: kind(dict(search.over), seed, **arguments))
-    if not callable(getattr(made, "suggest", None)):
-        mend = "add `def suggest(self, trial, records)` to it"
-        raise BadSampler(name, (Misfit(None, f"{name} has no method suggest", None, mend),))
+    made = SAMPLERS.make(name, kind, (dict(search.over), seed), arguments, Sampler)
     prefetch = getattr(made, "prefetch", search.prefetch)
     if prefetch is not None and (type(prefetch) is not int or prefetch < 0):
         rule = f"{name} has the prefetch {prefetch!r}, which is neither a whole number of 0 or more nor None"
-        raise BadSampler(name, (Misfit(None, rule, None, "set it to 4, or to None if it looks at no results"),))
-    return Own(made, name, search.over, prefetch)
+        mend = "set it to 4, or to None if it looks at no results"
+        raise BadPart("sampler", name, (Misfit(None, rule, None, mend),))
+    return UserSampler(made, name, search.over, prefetch)

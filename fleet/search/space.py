@@ -1,4 +1,4 @@
-"""Seeds of suggestions."""
+"""A search space as a flat list of parameters, some of which are there only where others say so; values in it."""
 
 from __future__ import annotations
 

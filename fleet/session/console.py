@@ -27,9 +27,9 @@ def rank_console() -> Console:
 
 def show_result(path: Path, skipped: int) -> None:
     """Print a run's result table, what became of its samples, and where the report is, which this writes."""
-    from fleet.report.history import read_history
     from fleet.report.live import result_table
-    from fleet.report.page import write_report
+    from fleet.report.run_history import read_history
+    from fleet.report.run_page import write_report
     from fleet.report.wording import per_read
 
     console = rank_console()

@@ -26,7 +26,7 @@ from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, HELD, LOST, S
 from fleet.machine.standard_streams import python_alone_on_standard_output, tell
 from fleet.models.errors import ModelsError
 from fleet.report.analysis import run_costs
-from fleet.report.history import read_history
+from fleet.report.run_history import read_history
 from fleet.session.books import output_to
 from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console, show_result

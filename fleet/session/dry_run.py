@@ -27,7 +27,7 @@ from fleet.session.chosen_workers import (
 from fleet.session.devices import described_orders, order_problems, stays_on_one
 from fleet.session.input_checks import Room, lengths_of, memory_problem
 from fleet.session.prediction import ExpectedJob, PredictionInput, asked_device, prepare
-from fleet.session.search.foretold import described_search, with_first_trials
+from fleet.session.search.first_trials import described_search, with_first_trials
 from fleet.simulator.outcome import PlannedRound, SimulationOutcome
 from fleet.spec import EnsembleSpec, Job, SearchSpec
 from fleet.spec.semantics import schedule_notes

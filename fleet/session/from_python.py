@@ -28,9 +28,10 @@ from fleet.models.recorded_spec import check_trusted
 from fleet.report.standing import Look, as_json
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.journalled import Journalled, journalled
-from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.samplers import sampler_of
 from fleet.search.space import check_one_metric, check_values
 from fleet.spec import EnsembleSpec, SearchSpec, importable
+from fleet.spec.plugins import BadPart
 from preprocess.files.modules import python
 from preprocess.files.writing import make_folder, write_whole
 
@@ -434,7 +435,7 @@ class Suggesting:
                 sampler = sampler_of(self.section, self.spec.seed if seed is None else seed)
                 records = [*_records(told, sign), *(_own_record(trial, sign, self.section.epochs) for trial in own)]
                 return dict(sampler.suggest(OWN_TRIALS + number, () if sampler.prefetch is None else records))
-        except BadSampler as error:
+        except BadPart as error:
             raise RunError(str(error)) from None
 
 

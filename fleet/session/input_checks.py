@@ -18,7 +18,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.measure import made_up_batch
 from fleet.profiling.sizing import Size, SizeByBatch, size_by_batch
 from fleet.report.wording import readable_bytes
-from fleet.search.samplers import sampler_problems
+from fleet.search.of_spec import search_problems
 from fleet.session.devices import check_lending, devices_to_plan, lending_problems, mixes_kinds, prices_of
 from fleet.session.lanes import RingPlan, ring_of
 from fleet.spec import EnsembleSpec, Job, Problem, ReferenceProblem, SpecError, SpecTask, check
@@ -70,7 +70,7 @@ def check_against_data(runtime: Runtime, trials: BatchTrials) -> None:
     """Check the spec with its data, which are open, and try metrics and losses; SpecError with all that is wrong."""
     problems = (
         *check(runtime.spec, lengths_of(runtime)),
-        *sampler_problems(runtime.spec),
+        *search_problems(runtime.spec),
         *_own_data_problems(runtime),
         *lending_problems(runtime),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
 from fleet.machine.cluster_map import ClusterMap
-from fleet.session.search.widest import largest_trial_batch, trials_at_once
+from fleet.session.search.first_trials import largest_trial_batch, trials_at_once
 from fleet.spec import Job
 from fleet.spec.job import data_key
 from fleet.workers.preprocessor_rank import divides

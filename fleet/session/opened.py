@@ -39,9 +39,8 @@ from fleet.session.devices import order_problems, prices_of, stays_on_one
 from fleet.session.input_checks import BatchTrials, check_input, lengths_of
 from fleet.session.options import RunOptions
 from fleet.session.prediction import KnownRates
-from fleet.session.search.halted import Halted
-from fleet.session.search.searching import Searching
-from fleet.session.search.trials import searching_of, take_first_trial
+from fleet.session.search.first_trials import searching_of, take_first_trial
+from fleet.session.search.searching import Halted, Searching
 from fleet.session.whole_spec import extensions
 from fleet.spec import ABSENT, Job, difference, results_mapping, spec_hash
 from fleet.spec.digest import Difference

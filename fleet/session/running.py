@@ -23,7 +23,7 @@ from fleet.journal.run_requests import AddedJobs, JobMapping, StopRequests
 from fleet.journal.work_note import Death, take_deaths
 from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
-from fleet.report.scan import Snapshots
+from fleet.report.journal_scan import Snapshots
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
 from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
@@ -33,7 +33,7 @@ from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, s
 from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_of
 from fleet.session.opened import SessionContext, write_job
 from fleet.session.rated import PROFILE_SECONDS, guess, keep_learnt
-from fleet.session.search.halted import Halted
+from fleet.session.search.searching import Halted
 from fleet.spec import Job
 from fleet.spec.digest import code_of
 from fleet.spec.directions import direction_problems

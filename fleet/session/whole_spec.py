@@ -19,7 +19,7 @@ from fleet.models.errors import ModelsError
 from fleet.models.extension import extension_of
 from fleet.session.chosen_workers import with_chosen_workers, with_known_batches, with_known_rule
 from fleet.session.options import RunOptions
-from fleet.session.search.trials import first_trial
+from fleet.session.search.first_trials import first_trial
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.document import Origins
 from fleet.spec.semantics import check_places, with_found_files

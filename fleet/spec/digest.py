@@ -67,6 +67,8 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     search = {key: value for key, value in (values["search"] or {}).items() if key not in _LATER}
     if spec.search and not spec.search.stopping.is_confident:  # so were all searches once
         search["stopping"] = {key: value for key, value in search["stopping"].items() if key != "confidence"}
+    if spec.search and not spec.search.stopping.arguments:
+        search["stopping"] = {key: value for key, value in search["stopping"].items() if key != "arguments"}
     further = {"determinism": set_to, "search": search}
     return {"data": data, "jobs": jobs} | {key: value for key, value in further.items() if value}
 

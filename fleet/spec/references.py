@@ -165,6 +165,14 @@ def misfits(
             yield Misfit(None, f"{name} needs the argument {parameter.name!r}", parameter.name, mend)
 
 
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's parameters; none where it has no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
 def refused(function: Callable[..., Any], name: str, error: BaseException) -> Misfit:
     """Return what a call raised, with the signature."""
     mend = f"change its arguments; its signature is {signature_of(function, name)}"

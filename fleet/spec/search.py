@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,8 +18,21 @@ from pydantic import (
 
 from fleet.spec.distributions import Distribution, Enumerated, checked, combinations, conditional
 from fleet.spec.metrics import declared_of
+from fleet.spec.plugins import SAMPLERS, STOPPING_RULES, Door
 from fleet.spec.problem import Problem, SpecError, nearest
-from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, refusal, written_alone
+from fleet.spec.values import (
+    MOST_JOBS,
+    Arguments,
+    Count,
+    Jobs,
+    Named,
+    Positive,
+    Section,
+    Seed,
+    Text,
+    refusal,
+    written_alone,
+)
 
 Direction = Literal["min", "max"]
 WEIGHS_ONE = ("tpe", "gp", "cmaes")
@@ -69,7 +82,6 @@ def can_change(path: str) -> bool:
     return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
 
 
-_RULES = Literal["none", "halving", "hyperband", "median", "population"]
 _KEYS_OF_RULES = {
     "none": (),
     "halving": ("eta", "rungs", "confidence", "synchronous"),
@@ -79,11 +91,11 @@ _KEYS_OF_RULES = {
 }
 
 
-def known_name(value: Any, names: tuple[str, ...], what: str) -> Any:
-    """Let a name of `names` pass, and a `module:Name`; others are refused, with the nearest of `names`."""
-    if isinstance(value, str) and value not in names and ":" not in value:
-        rule = f"{value!r} is not a {what}; there are {', '.join(names)}"
-        raise refusal(rule, "write one of these", nearest(value, names))
+def known_name(value: Any, door: Door) -> Any:
+    """Let a name pass that a door knows, and a `module:Name`; others are refused, with the nearest one."""
+    problem = door.refused(value) if isinstance(value, str) else None
+    if problem is not None:
+        raise refusal(problem.rule, problem.mend, problem.suggestion)
     return value
 
 
@@ -93,7 +105,7 @@ def _rising(rungs: tuple[int, ...]) -> tuple[int, ...]:
     return rungs
 
 
-Rule = Annotated[_RULES, BeforeValidator(lambda value: known_name(value, get_args(_RULES), "stopping rule"))]
+Rule = Annotated[Text, BeforeValidator(lambda value: known_name(value, STOPPING_RULES))]
 Eta = Annotated[int, Strict(), Field(ge=2, le=1000)]
 Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
 Confidence = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -110,7 +122,7 @@ class Stopping(Section):
         "goes on (ASHA). `hyperband`: the same in several brackets, which begin at higher and higher rungs. `median`: "
         "a trial stops at an epoch where its best value is worse than the median of the others' means until then. "
         "`population`: after each `interval` the worst trials go on from the best ones' weights, with values near "
-        "theirs (PBT).",
+        "theirs (PBT). Or `module:Name` of a class.",
         examples=["halving"],
     )
     eta: Eta = Field(default=3, description="Of how many trials one goes on from a rung.", examples=[3])
@@ -157,6 +169,12 @@ class Stopping(Section):
         examples=[[0.8, 1.25]],
     )
 
+    arguments: Arguments = Field(
+        default_factory=dict,
+        description="With `module:Name`, the keyword arguments with which the class is called.",
+        examples=[{"patience": 2}],
+    )
+
     _name_alone = model_validator(mode="before")(written_alone("name"))
 
     @property
@@ -166,9 +184,13 @@ class Stopping(Section):
 
     @model_validator(mode="after")
     def _own_keys(self) -> Stopping:
-        own = _KEYS_OF_RULES[self.name]
+        own = _KEYS_OF_RULES.get(self.name, ("arguments",))
         foreign = sorted(self.model_fields_set - {"name", *own})
-        changed = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
+        changed = [
+            key
+            for key in foreign
+            if getattr(self, key) != (type(self).model_fields[key].get_default(call_default_factory=True))
+        ]
         if changed:
             has = ", ".join(own) or "no keys but its name"
             raise refusal(f"{self.name} has no {changed[0]}; it has {has}", f"take {changed[0]} away")
@@ -184,8 +206,6 @@ class Stopping(Section):
         return (*(level for level in levels if level < epochs), epochs)
 
 
-SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
-"""The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
 
 
@@ -441,5 +461,5 @@ class SearchSpec(Section):
 def _sampler(value: Any) -> Any:
     """The value, once its name is known to be one of a sampler."""
     name = value.get("name") if isinstance(value, Mapping) else value.name if isinstance(value, Named) else value
-    known_name(name, SAMPLERS, "sampler")
+    known_name(name, SAMPLERS)
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleet.report.scan import LEAST_BYTES, NAME, read_snapshot
+from fleet.report.journal_scan import LEAST_BYTES, NAME, read_snapshot
 from fleet.report.standing import Look
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import FLEET, run

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.report.history import read_history
+from fleet.report.run_history import read_history
 from tests.models.support.families import mlp
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder, write_ensemble

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.journal.metric_order import Comparing, MetricOrder, Undeclared
 from fleet.report.analysis import best_network
-from fleet.report.history import build_history
+from fleet.report.run_history import build_history
 from fleet.spec import EnsembleSpec, SpecError, check, spec_hash
 from fleet.spec.directions import compared_by, directions, recorded_directions
 from tests.journals import as_events

@@ -11,11 +11,12 @@ import pytest
 
 from fleet.search import Record
 from fleet.search.population import Explorer
-from fleet.search.samplers import BadSampler, sampler_of
+from fleet.search.samplers import sampler_of
 from fleet.search.space import answers_of, check_values, parameters, value_columns, value_row, values_of
-from fleet.session.search.foretold import fresh_search
+from fleet.session.search.first_trials import fresh_search
 from fleet.spec import EnsembleSpec, SpecError, check, loads, trial_job
 from fleet.spec.distributions import Enumerated, corners, drawn
+from fleet.spec.plugins import BadPart
 from tests.search.support.sections import spec_of
 
 SAMPLERS = ("random", "qmc", "tpe", "gp", "cmaes", "nsga2")
@@ -170,7 +171,7 @@ def test_a_population_has_no_conditions() -> None:
 
 def test_cmaes_says_what_it_lacks_where_all_numbers_have_conditions() -> None:
     over = {name: {"uniform": [0.0, 1.0], "when": {"z": 1}} for name in "xy"} | {"z": {"choice": [1, 2]}}
-    with pytest.raises(BadSampler, match="two numbers or more that are always there"):
+    with pytest.raises(BadPart, match="two numbers or more that are always there"):
         sampler_of(section(over, sampler="cmaes"), 0)
 
 

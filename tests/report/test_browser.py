@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fleet.commands.simulated_report import comparison_page as comparison_page
-from fleet.report.history import build_history
-from fleet.report.page import render
+from fleet.report.run_history import build_history
+from fleet.report.run_page import render
 from fleet.scheduling.model.cluster import Cluster
 from fleet.search.journalled import Searched, journalled, section_of
 from fleet.simulator.comparing.comparison import Comparison, compare

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fleet.report.analysis import device_cost, run_costs
-from fleet.report.history import read_history
 from fleet.report.live import result_table
-from fleet.report.page import render
+from fleet.report.run_history import read_history
+from fleet.report.run_page import render
 from fleet.report.wording import cost
 
 KINDS = {0: "fast", 1: "slow"}

@@ -20,7 +20,7 @@ from fleet.report.analysis import (
     metric_names,
     overheads,
 )
-from fleet.report.history import build_history, read_history
+from fleet.report.run_history import build_history, read_history
 from tests.journals import as_events
 
 Event = dict[str, Any]

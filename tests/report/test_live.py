@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from fleet.journal.state import RunState
-from fleet.report.history import build_history
 from fleet.report.live import LiveView, PlainView, result_table, view_for
+from fleet.report.run_history import build_history
 from tests.journals import as_event, as_events
 
 Event = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from fleet.report.history import build_history
-from fleet.report.page import render, write_report
+from fleet.report.run_history import build_history
+from fleet.report.run_page import render, write_report
 from tests.journals import as_events
 
 Event = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fleet.report.history import build_history
 from fleet.report.live import PlainView
+from fleet.report.run_history import build_history
 from tests.journals import as_event, as_events
 
 Event = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from fleet.report.history import build_history
-from fleet.report.page import read_searched, render
+from fleet.report.run_history import build_history
+from fleet.report.run_page import read_searched, render
 from fleet.report.search_figures import comparable, importance_of
 from fleet.report.standing import Look
 from fleet.report.wording import told_values

@@ -19,9 +19,9 @@ from fleet.journal import events
 from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal, event_of, read_journal
 from fleet.report.analysis import job_results
-from fleet.report.history import build_history
-from fleet.report.scan import NAME as SNAPSHOT
-from fleet.report.scan import JournalScan, Snapshots, read_snapshot
+from fleet.report.journal_scan import NAME as SNAPSHOT
+from fleet.report.journal_scan import JournalScan, Snapshots, read_snapshot
+from fleet.report.run_history import build_history
 from fleet.report.standing import COUNTED, Look, RunStanding
 from tests.report.conftest import SimulatedRun
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.report.history import read_history
+from fleet.report.run_history import read_history
 from tests.fleet.test_energy_counters import zone
 from tests.journals import read_lines
 from tests.run.support.ensembles import mlp, write_ensemble

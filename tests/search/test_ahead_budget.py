@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fleet.search import Search
-from fleet.search.ahead_budget import may_train_ahead
 from fleet.search.halving import Halving
 from fleet.search.samplers import Random
+from fleet.session.search.ahead import may_train_ahead
 from tests.search.support.curves import value
 
 

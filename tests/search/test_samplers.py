@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.search import Record, Sampler
-from fleet.search.of_spec import search_of
-from fleet.search.samplers import BadSampler, sampler_of, sampler_problems
+from fleet.search.of_spec import search_of, search_problems
+from fleet.search.samplers import sampler_of
 from fleet.search.space import Parameter, answers_of, parameters, values_of
 from fleet.spec import SearchSpec
 from fleet.spec.distributions import draw, fraction
+from fleet.spec.plugins import BadPart
 from tests.search.support.curves import cost, value
 from tests.search.support.driving import drive
 from tests.search.support.one_digest import digest
@@ -164,12 +165,12 @@ def test_a_model_is_told_how_trials_stand() -> None:
 
 
 def problem(**search: Any) -> tuple[str, str, str | None]:
-    (found,) = sampler_problems(spec_of(**search))
+    (found,) = search_problems(spec_of(**search))
     return found.path, found.rule, found.suggestion
 
 
 def test_wrong_samplers_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sampler_problems(spec_of(sampler="tpe")) == ()
+    assert search_problems(spec_of(sampler="tpe")) == ()
     path, rule, nearest = problem(sampler={"name": "tpe", "arguments": {"n_startup_trails": 5}})
     assert (path, nearest) == ("search.sampler.arguments.n_startup_trails", "n_startup_trials")
     path, rule, _ = problem(sampler={"name": "tpe", "arguments": {"seed": 5}})
@@ -223,7 +224,7 @@ def test_a_persons_own_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "no method suggest" in problem(sampler="own_halves:Mute")[1]
     assert problem(sampler="own_halves:Halvs")[2] == "own_halves:Halves"
     assert "no argument 'part'" in problem(sampler={"name": "own_halves:Halves", "arguments": {"part": 4}})[1]
-    with pytest.raises(BadSampler, match="mute"):
+    with pytest.raises(BadPart, match="mute"):
         sampler("mute_nowhere:Mute")
 
 

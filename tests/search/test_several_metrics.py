@@ -14,8 +14,8 @@ from fleet.search import Record, Search
 from fleet.search.of_spec import search_of
 from fleet.search.optuna_samplers import quiet
 from fleet.search.samplers import sampler_of
-from fleet.search.search import front
 from fleet.search.space import seed_at_path
+from fleet.search.virtual_time import front
 from tests.search.support.curves import cost, drawn, value
 from tests.search.support.sections import spec_of
 

@@ -10,8 +10,8 @@ import pytest
 from fleet.search import Change, Search, Segment, StoppingRule
 from fleet.search.halving import Halving, Hyperband, SynchronousHalving
 from fleet.search.population import Explorer, Population
-from fleet.search.search import is_tail
 from fleet.search.to_the_end import Median, Whole
+from fleet.search.virtual_time import is_tail
 from tests.search.support.curves import cost
 from tests.search.support.numbered import Looking, Numbered
 

@@ -18,8 +18,8 @@ from fleet.journal.directory import RunDirectory, RunDirectoryError
 from fleet.journal.journal import MOST_LINE_BYTES, Journal, read_journal
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.work_note import WorkNote, take_deaths
+from fleet.report.journal_scan import NAME, JournalScan, write_snapshot
 from fleet.report.metrics_file import MetricsFile
-from fleet.report.scan import NAME, JournalScan, write_snapshot
 from fleet.report.standing import Look
 from fleet.report.tracking import EventFile
 from fleet.workers.watchdog import stuck_ranks
@@ -158,7 +158,7 @@ def test_a_journal_is_read_in_pieces(run: Path) -> None:
     code = """
 import resource, sys, pathlib
 from fleet.journal.journal import read_journal
-from fleet.report.scan import JournalScan
+from fleet.report.journal_scan import JournalScan
 resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
 path = pathlib.Path(sys.argv[1])
 assert sum(1 for _ in read_journal(path)) == 64
@@ -204,7 +204,7 @@ def test_very_many_sessions_are_read_soon(run: Path) -> None:
     with open(run / "journal.jsonl", "ab") as file:
         file.write(b'{"t":1,"event":"session"}\n' * 300_000)
     limit = resource.getrlimit(resource.RLIMIT_CPU)
-    code = "import sys, pathlib; from fleet.report.scan import JournalScan; s = JournalScan()\n"
+    code = "import sys, pathlib; from fleet.report.journal_scan import JournalScan; s = JournalScan()\n"
     code += "import resource; resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
     code += "s.read(pathlib.Path(sys.argv[1])); print(s.sessions)"
     ended = subprocess.run(

@@ -35,8 +35,8 @@ from tests.warm.start.stand_in import surroundings
 IMPORTED = (
     "torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
     "cv2", "simplejpeg", "PIL.Image", "yaml", "tensorboard.summary.writer.event_file_writer", "fleet.commands.cli",
-    "fleet.session.main", "fleet.commands.train_rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
-    "fleet.report.page", "fleet.report.live", "fleet.spec.job_checks", "fleet.spec.semantics",
+    "fleet.session.main", "fleet.commands.train_rank", "fleet.report.run_history", "trainers.proof.ddp", "trainers.zoo",
+    "fleet.report.run_page", "fleet.report.live", "fleet.spec.job_checks", "fleet.spec.semantics",
     "fleet.spec.references", "rich._emoji_codes", "encodings.utf_8_sig",
 )  # fmt: skip
 THROUGHPUT_SECONDS = 0.25  # in place of fleet's 0.5

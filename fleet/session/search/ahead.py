@@ -1,8 +1,11 @@
-"""What idle devices train of a search before it is needed, and what becomes of it if nobody needs it."""
+"""What idle devices train of a search before it is needed, what becomes of it if nobody needs it, and which checkpoints
+stay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -11,8 +14,26 @@ from fleet.coordination.job_record import Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
 from fleet.search import Search, Segment
-from fleet.search.ahead_budget import may_train_ahead
-from trainers.state.kept_checkpoints import drop_rollback, keep_rollback, roll_back
+from trainers.state.checkpoint import checkpoint_files
+from trainers.state.kept_checkpoints import drop_others, drop_rollback, keep_rollback, roll_back
+
+
+def may_train_ahead(share: float, least: int, unused: int, useful: int, at_risk: int) -> bool:
+    """Whether one epoch more may be trained of what nobody may want.
+
+    What is not known to be wanted counts by how much has been for nothing so far: all of it, until something that was
+    trained ahead has turned out to be wanted. So a small search, which cannot learn that, trains nothing at a risk.
+
+    Args:
+        share: of the epochs that the search wants, how many may be trained for nothing.
+        least: epochs that the search is sure to want, all in all.
+        unused: epochs that were trained for nothing.
+        useful: epochs that were trained at the same risk, and turned out to be wanted.
+        at_risk: epochs that were trained, or are, and may turn out to be for nothing.
+    """
+    likely = (1 + unused) / (1 + unused + useful)
+    return unused + likely * (at_risk + 1) <= share * least
+
 
 _SURE_FOR_EACH = 8
 """So many jobs may wait for each device, and what is not needed yet is still added to them."""
@@ -383,3 +404,54 @@ class Ahead:
         )
         self.unused += max(0, job.epoch - wanted)
         self.unwanted.discard(name)
+
+
+class Retention:
+    """Drops them.
+
+    Args:
+        search: whose trials.
+        books: of the run.
+        name: of a trial's job.
+        files: of the run.
+        keep: how many of a job's newest checkpoints stay; only with 0 any are dropped.
+    """
+
+    def __init__(self, search: Search, books: Recorder, name: Callable[[int], str], files: Files, keep: int) -> None:
+        self._search, self._books, self._name, self._files, self._keep = search, books, name, files, keep
+
+    def look(self, stopped: Iterable[str], ahead: Callable[[int], bool]) -> None:
+        """Drop what nobody can go on from.
+
+        Args:
+            stopped: jobs of which the search wants no more.
+            ahead: whether a trial has trained further than it is known to be wanted.
+        """
+        if self._keep:
+            return
+        names, best = set(stopped), self._search.best()
+        kept = {*self._search.front(), *([best[0]] if best is not None else [])}
+        hopeless = set(self._search.hopeless())
+        for trial in range(self._search.begun):
+            if (trial in hopeless or self._name(trial) in names) and trial not in kept and not ahead(trial):
+                self._drop(trial)
+
+    def resumed(self, trial: int) -> None:
+        """Let the books know that a trial goes on from its first step, if its checkpoints were not kept."""
+        name = self._name(trial)
+        job = self._books.state.jobs.get(name)
+        if trial in self._files.dropped and job is not None and job.checkpoint is None:
+            self._books.note(self._books.state.stands_at, name, self._files.stands(name))
+
+    def _drop(self, trial: int) -> None:
+        name = self._name(trial)
+        job = self._books.state.jobs.get(name)
+        if job is None or job.checkpoint is None or not job.is_paused or job.status != "pending":
+            return
+        self._files.dropped.add(trial)
+        folder = self._files.folder(name)
+        for path in checkpoint_files(folder):
+            with suppress(OSError):
+                path.unlink()
+        drop_others(folder, None)
+        self._books.record(events.Dropped(job=name, trial=trial, epoch=job.epoch))

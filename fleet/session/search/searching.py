@@ -1,30 +1,180 @@
-"""Tells a search what its trials come to, and carries out what it decides."""
+"""A search that goes on: people and the clock steer it, it is told results, and its decisions are carried out.
+
+Trials whose values another one had before are answered from its results: equal values come to equal bits. They take
+their virtual slots and count among trials and epochs as all do, so that no decision depends on it. A trial whose twin
+is not to train as far trains by itself after all.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fleet.coordination.coordinator import dropped_by
 from fleet.coordination.job_record import JobRecord, Standing
 from fleet.coordination.live_state import Recorder
 from fleet.journal import events
+from fleet.journal.run_requests import OwnTrial, SearchRequests, StopRequests
 from fleet.report import wording
-from fleet.search import Decision, Segment
-from fleet.session.search.ahead import Ahead, Files, Limits
-from fleet.session.search.damaged_copies import DamagedCopies
-from fleet.session.search.inheriting import Inheriting
-from fleet.session.search.recorded import Recorded
-from fleet.session.search.retention import Retention
-from fleet.session.search.steering import SECONDS_BETWEEN_LOOKS, Steering
-from fleet.session.search.trial_jobs import TrialJobs
-from fleet.session.search.twins import Twins
-from fleet.session.search.values import Values
-from fleet.spec import EnsembleSpec, Job
+from fleet.search import Decision, Search, Segment
+from fleet.search.space import check_one_metric, check_values
+from fleet.session.search.ahead import Ahead, Files, Limits, Retention
+from fleet.session.search.inheriting import DamagedCopies, Inheriting
+from fleet.session.search.recorded import CLOCK, SPEC, WISH, Bounds, Recorded, own_trial_change
+from fleet.session.search.trial_values import TrialJobs, Values
+from fleet.spec import EnsembleSpec, Job, SearchSpec
 from fleet.spec.expansion import trial_name
 from fleet.spec.search import share_of
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Steering:
+    """Tells a search of other bounds, and of people's own trials, at its virtual time; the journal has it first.
+
+    Args:
+        section: of the spec.
+        recorded: the search as the journal has it.
+        books: of the run.
+        wishes: what people left in the run directory.
+        clock: seconds; wishes are looked for at most once in SECONDS_BETWEEN_LOOKS.
+    """
+
+    def __init__(
+        self,
+        section: SearchSpec,
+        recorded: Recorded,
+        books: Recorder,
+        wishes: SearchRequests,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._section, self._search, self._journal, self._wishes = section, recorded.search, books.journal, wishes
+        self._bounds, self._asked, self._clock = recorded.bounds, recorded.asked, clock
+        self._taken = set(recorded.wishes)
+        self._own: dict[int, events.OwnTrial] = dict(recorded.own_trials)
+        self._refused: set[int] = set()
+        self._looked = -float("inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search's hours are over."""
+        return self._bounds is not None and self._bounds.over
+
+    def begin(self) -> bool:
+        """Let the search go by the bounds of the spec where they are others than at the last start; whether a search
+        that was over by the clock goes on.
+        """
+        asked, was_over = Bounds.of(self._section), self.is_over
+        bounds = asked if self._bounds is None or asked != self._asked else self._bounds
+        self._go_by(bounds.at(self._journal.seconds()), SPEC)
+        return was_over and not self.is_over
+
+    def look(self) -> None:
+        """Take in what people wish, at most once a second, and end the search where its hours are over."""
+        if self._clock() - self._looked < SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = self._clock()
+        assert self._bounds is not None, "it has begun"
+        for number, wish in self._wishes.changes().items():
+            if number not in self._taken:
+                self._taken.add(number)
+                self._go_by(self._bounds.changed(wish).at(self._journal.seconds()), WISH, number)
+        for trial in self._wishes.trials():
+            self._take(trial)
+        self._go_by(self._bounds.at(self._journal.seconds()), CLOCK)
+
+    def _go_by(self, bounds: Bounds, by: str, wish: int | None = None) -> None:
+        """Let the search go by bounds, if they are others; a wish is written down in any case."""
+        if bounds == self._bounds and wish is None:
+            return
+        at = self._search.clock
+        first, *further = (
+            events.SearchedMetric(metric, "max" if more else "min")
+            for metric, more in zip(self._section.metrics, self._section.maximises)
+        )
+        self._journal.write(
+            events.Bounds(
+                time=at,
+                **asdict(bounds),
+                metric=first.metric,
+                mode=first.mode,
+                by=by,
+                wish=wish,
+                further=tuple(further),
+            )
+        )
+        self._search.changed(bounds.change(at))
+        self._bounds = bounds
+
+    def _take(self, trial: OwnTrial) -> None:
+        """Tell the search how a person's trial stands, if it does not know."""
+        known = self._own.get(trial.number)
+        if trial.number in self._refused or (known is not None and known.status == trial.status):
+            return
+        try:
+            check_values(self._section.over, trial.values)
+            check_one_metric(self._section.metrics)
+        except ValueError as error:  # of a file that somebody wrote by hand
+            self._refused.add(trial.number)
+            text = f"trial {trial.number} of somebody's own is left out: {error}"
+            self._journal.write(events.Warned(text=text))
+            return
+        time, values = self._search.clock, dict(trial.values)
+        told = events.OwnTrial(trial=trial.number, time=time, values=values, status=trial.status, value=trial.value)
+        self._own[trial.number] = self._journal.write(told)
+        self._search.changed(own_trial_change(told, self._section))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What run.json says of trials that people train."""
+        return [
+            {"number": number, "values": told.values, "status": told.status, "value": told.value}
+            for number, told in sorted(self._own.items())
+        ]
+
+
+class Twins:
+    """Finds, for each trial, the first one with the same values.
+
+    Args:
+        search: whose trials.
+        spec: of the run; with determinism D0 bits do not repeat, and members of a population change their values.
+        job: the record of a trial's job; None: it has none.
+    """
+
+    def __init__(self, search: Search, spec: EnsembleSpec, job: Callable[[int], JobRecord | None]) -> None:
+        assert spec.search is not None
+        self._search, self._job = search, job
+        self._are = spec.determinism.level != "D0" and spec.search.stopping.name != "population"
+        self._first: dict[str, int] = {}
+        self._of: list[int] = []  # by trial, the first with its values
+
+    def of(self, trial: int) -> int | None:
+        """The trial that answers for one; None: it trains by itself."""
+        first = self._first_of(trial) if self._are else trial
+        return None if first == trial or self._job(trial) is not None else first
+
+    def _first_of(self, trial: int) -> int:
+        for number in range(len(self._of), trial + 1):
+            key = json.dumps(dict(self._search.values(number)), sort_keys=True)
+            self._of.append(self._first.setdefault(key, number))
+        return self._of[trial]
+
+    def reaches(self, twin: int, epoch: int) -> bool:
+        """Whether a trial has trained for so long, or ended before, or is about to."""
+        job = self._job(twin)
+        if job is not None and (job.epoch >= epoch or job.status in ("done", "failed")):
+            return True
+        return any(each.trial == twin and each.end >= epoch for each in self._search.needed())
+
+    def told(self, trial: int, name: Callable[[int], str]) -> dict[str, Any]:
+        """What run.json says of who answered for a trial."""
+        twin = self.of(trial)
+        return {} if twin is None else {"same_as": name(twin)}
+
 
 Admit = Callable[[Job], str]
 """Makes a job part of the run; returns why it cannot be, "" if it is."""
@@ -342,3 +492,21 @@ def _has_come(job: JobRecord, segment: Segment, of_twin: bool) -> bool:
 def _is_unfinished(job: JobRecord) -> bool:
     """Whether a trial's job has not come to the end of its segment."""
     return job.status not in ("done", "failed") and not job.is_paused
+
+
+@dataclass(frozen=True)
+class Halted:
+    """Jobs that are to stay stopped: those that people name, and the trials of a search whose hours are over.
+
+    Args:
+        wishes: of people.
+        searching: the search; None: the run has none.
+    """
+
+    wishes: StopRequests
+    searching: Searching | None = None
+
+    def jobs(self) -> Collection[str]:
+        """Their names."""
+        named = self.wishes.jobs()
+        return named if self.searching is None else named | self.searching.halted()

@@ -34,6 +34,7 @@ from fleet.simulator.searching.recorded_search import (
 )
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
+from fleet.spec.plugins import STOPPING_RULES
 from fleet.spec.policies import chosen_policy
 from fleet.spec.search import Stopping
 from preprocess.files.modules import importable
@@ -48,9 +49,13 @@ def stopping_of(text: str) -> Stopping:
         ValueError: there is no such rule, or it has no such key or value.
     """
     name, colon, rest = text.partition(":")
-    given = read_settings(rest, _EXAMPLE) if colon else {}
+    first, _, others = rest.partition(":")
+    if name not in STOPPING_RULES.built_in and first and "=" not in first:  # the class of a `module:Name`
+        name, colon, rest = f"{name}:{first}", others, others
+    given = {key: _plain(key, value) for key, value in (read_settings(rest, _EXAMPLE) if colon else {}).items()}
+    keys = {"arguments": given} if ":" in name else given
     try:
-        return Stopping.model_validate({"name": name.strip(), **{key: _plain(key, v) for key, v in given.items()}})
+        return Stopping.model_validate({"name": name.strip(), **keys})
     except ValidationError as error:
         told = "; ".join(_problem(problem) for problem in error.errors())
         raise ValueError(f"--stopping {text}: {told}; write it as {_EXAMPLE}") from None
@@ -61,8 +66,9 @@ def label_of(stopping: Stopping) -> str:
     keys = [
         f"{key}={_told(getattr(stopping, key))}"
         for key in type(stopping).model_fields
-        if key in stopping.model_fields_set and key != "name" and getattr(stopping, key) != _default(key)
+        if key in stopping.model_fields_set - {"name", "arguments"} and getattr(stopping, key) != _default(key)
     ]
+    keys += [f"{key}={_told(value)}" for key, value in stopping.arguments.items()]
     return stopping.name + (":" + ",".join(keys) if keys else "")
 
 

@@ -20,9 +20,9 @@ from fleet.journal.directory import RunDirectory
 from fleet.journal.journal import Journal, read_journal
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import EnsembleFile
-from fleet.report.history import read_history
 from fleet.report.live import PlainView
-from fleet.report.page import render
+from fleet.report.run_history import read_history
+from fleet.report.run_page import render
 from fleet.report.tracking import Tracking
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState

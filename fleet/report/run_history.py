@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.journal import events
 from fleet.journal.journal import read_journal
 from fleet.journal.state import JobState, RunState
-from fleet.report.messages import promise_text
+from fleet.report.event_messages import promise_text
 from fleet.report.wording import broken_service
 
 

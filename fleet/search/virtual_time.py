@@ -143,7 +143,7 @@ class Search:
         return self._rule.after(segment)
 
     def in_tail(self, devices: int) -> bool:
-        """Whether its end may wait for what begins last, see `fleet.search.search`."""
+        """Whether its end may wait for what begins last, see `fleet.search.virtual_time`."""
         if self._may_end_before() or self._most_trials is None:
             return False
         if devices not in self._tail:

@@ -1,4 +1,4 @@
-"""The search of a run as its report tells it."""
+"""report.html: one page with everything in it, computed from the journal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fleet.report.analysis import (
     run_costs,
     running_lengths,
 )
-from fleet.report.history import RunHistory, read_history
 from fleet.report.rendering import Figure, network_colours, page_environment, plotly, script_json
 from fleet.report.run_figures import REASONS, curve_figures, data_path_figure, rates_figure, timeline, waiting_figure
+from fleet.report.run_history import RunHistory, read_history
 from fleet.report.search_figures import (
     Importance,
     best_figures,

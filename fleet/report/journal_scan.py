@@ -1,4 +1,9 @@
-"""Folds a journal's lines into where the run stands, and takes apart only those that tell it."""
+"""Folds a journal's lines into where the run stands, and takes apart only those that tell it.
+
+`status.snapshot` holds where a long journal stood a moment ago, so that `fleet status` reads only the lines after that.
+The journal stays the truth: a snapshot that is missing, damaged, of another version or of another journal is no
+snapshot, and all lines are read.
+"""
 
 from __future__ import annotations
 
