@@ -34,7 +34,7 @@ RIG := tests/device
 BESIDE := $(filter-out $(ALONE) $(RIG),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py)) $(RIG)
 
 # These train on the rig too: an accelerator that tests compile for the CPU (CONTRIBUTING.md).
-ON_RIG := tests/fleet/test_rehearsal.py
+ON_RIG := tests/live/test_rehearsal.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-beside test-alone test-all test-device test-schedules gpu-check test-equality test-wheel trust faults chaos chain lint lock audit benchmarks clean
@@ -76,7 +76,7 @@ test-all: venv  ## every test
 	$(MAKE) --no-print-directory test-device
 
 test-device: venv  ## runs and trainers on the rig, an accelerator that tests compile for the CPU
-	$(PYTEST) --device rig tests/gpu tests/run tests/fleet/test_rehearsal.py -m "not slow" -n $$(nproc) --dist loadfile
+	$(PYTEST) --device rig tests/gpu tests/live tests/live/test_rehearsal.py -m "not slow" -n $$(nproc) --dist loadfile
 
 test-schedules: venv  ## the same with every kind of stream late in turn, and at random (half an hour)
 	for late in main-late side-late random:1 random:2; do RIG_SCHEDULE=$$late $(MAKE) --no-print-directory test-device || exit 1; done

@@ -28,7 +28,7 @@ SCRIPTS = "tests/faults/test_batch_scripts.py"
 SIGNALS, CALLS = "tests/faults/test_signals.py", "tests/faults/test_failing_calls.py"
 CUTS = ("tests/faults/test_power_cuts.py", "tests/faults/test_power_model.py")
 ROUND_TRIPS = "tests/faults/fuzz/test_round_trips.py"
-OLD_RUNS = "tests/run/test_old_runs.py"
+OLD_RUNS = "tests/live/test_old_runs.py"
 
 Part = Callable[[Path], tuple[list[Bar], list[str]]]
 """Takes a folder of its own; returns its bars, and what should be told beside."""

@@ -10,8 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
+from tests.warm.starting import nursery, started_cold
 
-KEPT = Path(__file__).parents[1] / "run" / "old_runs" / "first"
+__all__ = ["nursery", "started_cold"]
+
+KEPT = Path(__file__).parents[1] / "live" / "old_runs" / "first"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import torch
 from fleet.commands import entry
 from fleet.commands.train_errors import LastWords, tell_all
 from fleet.machine.launch.launched import BAD_INPUT, FAILED
-from tests.run.support.processes import MPIEXEC, run
+from tests.live.support.processes import MPIEXEC, run
 from trainers import Diverged, PeerFailed
 from trainers.task.loss import UnfitTask
 

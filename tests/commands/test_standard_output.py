@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.run.support.ensembles import mlp, write_ensemble
-from tests.run.support.processes import FLEET, ROOT
+from tests.live.support.ensembles import mlp, write_ensemble
+from tests.live.support.processes import FLEET, ROOT
 
 PROGRAM = """
 import ctypes, os, subprocess

@@ -11,9 +11,9 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble, write_rates
-from tests.run.support.processes import FLEET, run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble, write_rates
+from tests.live.support.processes import FLEET, run
 
 JOBS = ("mlp", "cnn")
 TWO = {"RIG_DEVICES": "2"}

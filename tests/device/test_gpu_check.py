@@ -21,7 +21,7 @@ from benchmarks.gpu.step_times import hold
 from benchmarks.gpu_check import WEIGHTS
 from tests.device.rig import ROOT, Rig
 from tests.docs.support.pages import Page, keys
-from tests.run.support.processes import Ended, run
+from tests.live.support.processes import Ended, run
 
 COMMAND = [sys.executable, "-m", "benchmarks", "gpu_check"]
 LIMIT_SECONDS = 1500.0

@@ -8,10 +8,10 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import RunFolder, mlp, write_ensemble, write_rates
-from tests.run.support.parts import CLASSES, SIDE
-from tests.run.support.processes import run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import RunFolder, mlp, write_ensemble, write_rates
+from tests.live.support.parts import CLASSES, SIDE
+from tests.live.support.processes import run
 from tests.warm.starting import warmed
 from trainers.repeatable.instruction_sets import environment
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, Job, mlp, write_ensemble
-from tests.run.support.parts import TRAINING
-from tests.run.support.processes import MPIEXEC, run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import Ensemble, Job, mlp, write_ensemble
+from tests.live.support.parts import TRAINING
+from tests.live.support.processes import MPIEXEC, run
 
 ROOMY = """
 import torch

@@ -11,7 +11,7 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN
-from tests.run.support.processes import MPIEXEC, run
+from tests.live.support.processes import MPIEXEC, run
 
 RANKS = 3  # two trainers, and the one that joins them
 SMALL = 0.02

@@ -11,8 +11,8 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN
-from tests.run.support.ensembles import write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.live.support.ensembles import write_ensemble
+from tests.live.support.processes import FLEET, run
 from trainers import Float32, read
 
 TOLD = """

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.device.rig import Rig
-from tests.run.support.ensembles import mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.live.support.ensembles import mlp, write_ensemble
+from tests.live.support.processes import FLEET, run
 
 ON_ITS_OWN = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-late"}
 

@@ -14,9 +14,9 @@ from fleet.spec import load
 from fleet.workers.datasets import facts_of, open_datasets
 from fleet.workers.runtime import Runtime
 from tests.device.rig import RANDOM, Rig
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble
-from tests.run.support.processes import FLEET, MPIEXEC, run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble
+from tests.live.support.processes import FLEET, MPIEXEC, run
 from trainers import read
 from trainers.state.tree import flatten
 

@@ -8,11 +8,11 @@ import pytest
 
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, cnn, faulty, mlp, write_ensemble
-from tests.run.support.parts import CLASSES
-from tests.run.support.processes import run, started
-from tests.run.test_lost_ranks import kill_one
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import Ensemble, cnn, faulty, mlp, write_ensemble
+from tests.live.support.parts import CLASSES
+from tests.live.support.processes import run, started
+from tests.live.test_lost_ranks import kill_one
 
 WIDE = {"name": "trainers.zoo:CNN", "arguments": {"widths": [1024], "classes": CLASSES}}
 """So slow on one device of any machine that more are better, by the rates that the spec gives for them."""

@@ -11,9 +11,9 @@ import pytest
 
 from tests.faults.support import faulty, shim
 from tests.faults.support.small_runs import JOBS, OneRankRuns
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, Job, RunFolder, cnn, mlp, write_ensemble, write_rates
-from tests.run.support.processes import run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import Ensemble, Job, RunFolder, cnn, mlp, write_ensemble, write_rates
+from tests.live.support.processes import run
 from tests.warm.starting import nursery, pinned, started_cold, warmed
 from trainers.repeatable.instruction_sets import environment
 

@@ -21,9 +21,9 @@ from tests.faults.support.small_runs import (
     standing_of,
 )
 from tests.faults.support.trials import Trial, report
-from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, RunFolder
-from tests.run.support.processes import run
+from tests.live.support.bits import final_states
+from tests.live.support.ensembles import Ensemble, RunFolder
+from tests.live.support.processes import run
 
 SHORT, REAL, PARTS = 3, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
 NAMED = [  # a call, the run's code, and what it says

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.faults.conftest import HEALTHY, beside, going_wrong
-from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, mlp, pictures
-from tests.run.support.processes import run
+from tests.live.support.bits import assert_same_bits, final_states
+from tests.live.support.ensembles import WELL_FED, Ensemble, RunFolder, mlp, pictures
+from tests.live.support.processes import run
 
 SAYS = {
     "raise": "RuntimeError: the hull leaks",

@@ -10,9 +10,9 @@ import pytest
 
 from tests.faults.conftest import HEALTHY, beside
 from tests.faults.support import stepping
-from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder
-from tests.run.support.processes import ROOT, Ended, run
+from tests.live.support.bits import assert_same_bits, final_states
+from tests.live.support.ensembles import Ensemble, RunFolder
+from tests.live.support.processes import ROOT, Ended, run
 
 ROLES = ("launcher", "0", "1")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.live.support.ensembles import RunFolder
+from tests.live.support.processes import run
 from tests.models.support.families import FAMILIES, FIXED, REACHED, short_ensemble
-from tests.run.support.ensembles import RunFolder
-from tests.run.support.processes import run
 from tests.warm.starting import nursery, started_cold
 
 __all__ = ["nursery", "started_cold"]

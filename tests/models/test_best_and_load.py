@@ -20,10 +20,10 @@ from fleet.commands.results import COLUMNS
 from fleet.models.errors import ModelsError
 from fleet.models.load import Ensemble
 from fleet.models.members import BestValue, read_members
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder
 
-OLD_RUN = Path(__file__).parents[1] / "run" / "old_runs" / "first" / "stopped"
+OLD_RUN = Path(__file__).parents[1] / "live" / "old_runs" / "first" / "stopped"
 
 
 def best(*words: object) -> Result:

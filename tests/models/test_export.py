@@ -23,11 +23,11 @@ from fleet.models.errors import ModelsError
 from fleet.models.export import Weights
 from fleet.models.members import read_members
 from fleet.models.network import read_network
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder
+from tests.live.support.processes import FLEET
 from tests.models.support import plain
 from tests.models.support.families import FAMILIES
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder
-from tests.run.support.processes import FLEET
 from trainers import read
 
 EVALUATION_BATCH = 8  # both virtual workers' samples of a step

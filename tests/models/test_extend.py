@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
+from tests.live.support.ensembles import RunFolder
+from tests.live.support.processes import FLEET, MPIEXEC, Ended, run
 from tests.models.support.families import FAMILIES, LONG, SHORT, long_ensemble, short_ensemble
-from tests.run.support.ensembles import RunFolder
-from tests.run.support.processes import FLEET, MPIEXEC, Ended, run
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from fleet.models.members import Member
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.workers.job_run import Saving, save
+from tests.live.support.processes import run, started
 from tests.models.support.families import FAMILIES, LONG, long_ensemble
-from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
 from trainers.state.history import History

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fleet.report.journal_scan import LEAST_BYTES, NAME, read_snapshot
 from fleet.report.standing import Look
-from tests.run.support.ensembles import mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.live.support.ensembles import mlp, write_ensemble
+from tests.live.support.processes import FLEET, run
 
 
 def test_a_long_journal_has_a_snapshot_that_status_goes_on_from(tmp_path: Path) -> None:

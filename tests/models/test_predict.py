@@ -24,8 +24,8 @@ from fleet.models.validation_data import held_out_of
 from fleet.models.vote import Figures, disagreement, diversity, greedy_counts, greedy_picks, halves
 from preprocess import Dataset
 from preprocess.samples.order import HELD_OUT
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder
 
 NAMES = ("mlp", "cnn", "resnet", "fixed", "reached")
 

@@ -18,10 +18,10 @@ from fleet.models.validation_data import samples_of
 from fleet.spec import load
 from preprocess import SourceError
 from preprocess.conversion.convert import convert
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder, mlp, write_ensemble
+from tests.live.support.processes import FLEET, run
 from tests.models.support.held_out_arrays import held_out_arrays
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
 
 MEMBERS = ("--members", "mlp,cnn")
 

@@ -13,9 +13,9 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.live.support.ensembles import RunFolder
+from tests.live.support.processes import FLEET, MPIEXEC, Ended, run
 from tests.models.support import many
-from tests.run.support.ensembles import RunFolder
-from tests.run.support.processes import FLEET, MPIEXEC, Ended, run
 
 MEMBERS = ("mlp", "cnn", "resnet")
 

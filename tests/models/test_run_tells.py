@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from fleet.commands.cli import app
 from fleet.report.run_history import read_history
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder, write_ensemble
+from tests.live.support.processes import run
 from tests.models.support.families import mlp
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder, write_ensemble
-from tests.run.support.processes import run
 
 FRAGILE = """
-from tests.run.support.parts import own_rank
+from tests.live.support.parts import own_rank
 from trainers.zoo import MLP
 
 
@@ -45,7 +45,7 @@ def test_a_run_whose_networks_cannot_predict_at_its_end_is_done(tmp_path: Path, 
     for job in jobs:
         job["model"]["name"] = "fragile:OnTrainers"
     ensemble = write_ensemble(tmp_path, [{**job, "stop": {"epochs": 1}} for job in jobs])
-    (tmp_path / "fragile.py").write_text(FRAGILE.replace("tests.run.support.parts", Path(parts.__file__).stem))
+    (tmp_path / "fragile.py").write_text(FRAGILE.replace("tests.live.support.parts", Path(parts.__file__).stem))
     ended = run(ensemble.plain("run", "--set", f"ensemble={json.dumps(asked)}"), tmp_path)
     assert ended.code == 0, ended.output
     left = ensemble.left("run")

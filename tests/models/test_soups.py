@@ -18,8 +18,8 @@ from fleet.models.load import Ensemble
 from fleet.models.members import read_members
 from fleet.models.network import TrainedNetwork, read_network, soup_of
 from fleet.models.vote import Figures, halves
+from tests.live.support.ensembles import RunFolder
 from tests.models.support.held_out_arrays import held_out_arrays
-from tests.run.support.ensembles import RunFolder
 
 ALIKE = ("fixed", "reached")
 

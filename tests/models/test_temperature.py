@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from fleet.commands.cli import app
 from fleet.models.vote import MOST, Figures, fitted_temperature, halves, scaled
+from tests.live.support import parts
+from tests.live.support.ensembles import RunFolder
 from tests.models.support.held_out_arrays import held_out_arrays
-from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder
 
 
 def likeliest(probabilities: Tensor, targets: Tensor) -> float:

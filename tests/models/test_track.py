@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from fleet.commands.cli import app
 from fleet.models.mlflow_store import MlflowStore
 from fleet.models.tracking import read_tracked
+from tests.live.support.ensembles import RunFolder, faulty, write_ensemble
+from tests.live.support.processes import FLEET, run
 from tests.models.support.families import BEST, mlp
-from tests.run.support.ensembles import RunFolder, faulty, write_ensemble
-from tests.run.support.processes import FLEET, run
 
 SECONDS = 120
 

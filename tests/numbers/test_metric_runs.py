@@ -21,7 +21,7 @@ from fleet.commands.cli import app
 from fleet.models.members import read_members
 from fleet.models.results import read_results
 from tests.journals import read_lines
-from tests.run.support.processes import FLEET, ROOT, run
+from tests.live.support.processes import FLEET, ROOT, run
 from trainers import newest_file, read
 
 MODULE = own.__name__

@@ -14,7 +14,7 @@ from fleet.models.extension import _check_schedules
 from fleet.spec import Job, SpecError, SpecTask, check, loads, results_mapping
 from fleet.spec.run_length import Length, follows_run, length_misfits
 from fleet.spec.semantics import schedule_notes
-from tests.run.support import parts
+from tests.live.support import parts
 from trainers import Group, Trainer
 from trainers.task.loss import UnfitTask
 
@@ -239,7 +239,7 @@ def test_a_tasks_cycle_that_ends_before_the_run_is_refused_at_the_jobs_start() -
 
     parts.Cycled = Cycled  # type: ignore[attr-defined]
     keys = {"name": "j", "batch_size": 16, "stop": {"epochs": 6}}
-    task = SpecTask(Job.model_validate({**keys, "task": "tests.run.support.parts:Cycled"}))
+    task = SpecTask(Job.model_validate({**keys, "task": "tests.live.support.parts:Cycled"}))
     task.samples = lambda: SAMPLES
     with pytest.raises(UnfitTask, match="raises an error after 30 steps, and the run has 36 steps"):
         task.scheduler(SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1))

@@ -12,7 +12,7 @@ from fleet.session.dry_run import make_plan
 from fleet.simulator.traces import Trace, TraceError, TraceJob, read_trace, write_trace
 from fleet.simulator.traces.trace import JobColumns
 from fleet.spec import SpecError, check, load
-from tests.fleet.support.arriving import Arriving, write_spec
+from tests.live.support.arriving import Arriving, write_spec
 from tests.simulator.support.trace_files import written
 from tests.simulator.test_reading_traces import job_event, journal
 from tests.simulator.test_simulate_command import simulate, told

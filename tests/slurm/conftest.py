@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import VirtualSlurm, install, virtual_slurm, why_not
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from tests.run.support.processes import run
+from tests.live.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.live.support.processes import run
 from tests.warm.starting import nursery
 
 __all__ = ["nursery"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_slurm import VirtualSlurm
-from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.live.support.bits import assert_same_bits, final_states
+from tests.live.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.live.support.processes import FLEET, run
 from tests.slurm.support.waiting import wait_for
 
 Submit = Callable[..., Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_slurm import VirtualSlurm
-from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import RunFolder
+from tests.live.support.bits import assert_same_bits, final_states
+from tests.live.support.ensembles import RunFolder
 from tests.slurm.support.waiting import wait_for
 
 Submit = Callable[..., Any]

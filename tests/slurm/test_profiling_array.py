@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_slurm import VirtualSlurm
-from tests.run.support.ensembles import cnn, counting, mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.live.support.ensembles import cnn, counting, mlp, write_ensemble
+from tests.live.support.processes import FLEET, run
 
 Submit = Callable[..., Any]
 PARTS = 2
 
 
-@pytest.mark.slow  # tests/run/test_profile.py joins parts, and tests/submit reads the array's script
+@pytest.mark.slow  # tests/live/test_profile.py joins parts, and tests/submit reads the array's script
 def test_the_parts_are_one_profile(submit: Submit, slurm: VirtualSlurm, tmp_path: Path) -> None:
     jobs = {job["name"]: job for job in (mlp(), cnn(), counting())}
     ensemble = write_ensemble(tmp_path, list(jobs.values()), measured=False, profile={"batches": 4, "timed": 2})

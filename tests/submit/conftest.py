@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
-from tests.run.support.processes import MPIEXEC, Ended, run
+from tests.live.support.ensembles import Ensemble, mlp, write_ensemble
+from tests.live.support.processes import MPIEXEC, Ended, run
 from tests.submit.support.programs import lay_out
 from tests.warm.starting import nursery, started_cold
 

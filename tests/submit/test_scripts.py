@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.run.support.ensembles import Ensemble
-from tests.run.support.processes import Ended
+from tests.live.support.ensembles import Ensemble
+from tests.live.support.processes import Ended
 from tests.warm.starting import python_path
 
 Submit = Callable[..., Ended]

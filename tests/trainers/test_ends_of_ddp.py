@@ -11,7 +11,7 @@ import psutil
 import pytest
 from torch import nn
 
-from tests.fleet.support.small_tasks import Small
+from tests.commands.support.small_tasks import Small
 from trainers.proof import ddp
 from trainers.proof.ddp import DdpJob, ProcessFailed, train_with_ddp
 

@@ -16,15 +16,15 @@ import pytest
 
 from fleet.machine.doctor import listeners_by_node, listeners_here
 from fleet.machine.launch.local_launch import Mpiexec, keep_on_loopback, listening
-from tests.run.support.ensembles import mlp, write_ensemble
-from tests.run.support.processes import FLEET, MPIEXEC, Running, run, started
+from tests.live.support.ensembles import mlp, write_ensemble
+from tests.live.support.processes import FLEET, MPIEXEC, Running, run, started
 from trainers.messages.torch_backend import joined_store, listening_store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
 LISTENS = "0A"  # the state in /proc/net/tcp
 LOOK_SECONDS = 0.05
-SMALL = "tests.fleet.support.small_tasks:Small"
+SMALL = "tests.commands.support.small_tasks:Small"
 SERVER = """
 import select, socket
 servers = [socket.create_server(("0.0.0.0", 0)), socket.create_server(("::", 0), family=socket.AF_INET6)]

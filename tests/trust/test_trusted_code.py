@@ -17,8 +17,8 @@ from fleet.commands.cli import app
 from fleet.journal.whole_files import EnsembleFile
 from fleet.models.errors import ModelsError, RunError
 from fleet.models.recorded_spec import check_trusted
-from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
-from tests.run.support.processes import FLEET, Ended, run
+from tests.live.support.ensembles import RunFolder, mlp, write_ensemble
+from tests.live.support.processes import FLEET, Ended, run
 from tests.warm.starting import nursery, started_cold
 
 __all__ = ["nursery", "started_cold"]

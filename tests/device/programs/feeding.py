@@ -14,8 +14,8 @@ from torch import Tensor
 from fleet.workers import feed as feed_module
 from fleet.workers.feed import EpochEnd, HeldOutBatch, ReadAhead, Reading, StepBatches
 from preprocess.samples.order import HELD_OUT
-from tests.fleet import test_own_feed
-from tests.fleet.test_feed import feeds
+from tests.workers import test_own_feed
+from tests.workers.test_feed import feeds
 
 EPOCHS = 2
 DEVICE = torch.device("rig", 1)

@@ -33,7 +33,7 @@ from tests.faults.fuzz.text_targets import constant
 from tests.journals import as_event
 from tests.report.conftest import SimulatedRun
 
-OLD_RUNS = Path(__file__).parents[2] / "run" / "old_runs"
+OLD_RUNS = Path(__file__).parents[2] / "live" / "old_runs"
 _SEAL = re.compile(rb',"crc":"([^"]*)"\}$')
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.fuzz.attempts import Attempts
 from tests.faults.fuzz.found import CHANGED, FOUND
 from tests.faults.fuzz.targets import all_targets, target_named
-from tests.run.support.processes import run
+from tests.live.support.processes import run
 
 NAMES = [target.name for target in all_targets()]
 EXAMPLES = 6  # beside those that are not touched

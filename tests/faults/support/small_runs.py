@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tests.faults.support import one_rank
 from tests.journals import read_lines
-from tests.run.support.bits import difference
-from tests.run.support.ensembles import Ensemble
-from tests.run.support.processes import FLEET, Ended, run
+from tests.live.support.bits import difference
+from tests.live.support.ensembles import Ensemble
+from tests.live.support.processes import FLEET, Ended, run
 from trainers import latest_good
 
 CODES = (0, 1, 2, 70, 75)

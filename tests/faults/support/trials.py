@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.faults.support.shim import Point, Shim
 from tests.faults.support.small_runs import Judge, Start, acknowledged, ends_well, goes_on, quick_disk
-from tests.run.support.processes import Ended
+from tests.live.support.processes import Ended
 
 
 @dataclass(frozen=True)

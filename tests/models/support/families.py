@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.run.support import parts
-from tests.run.support.ensembles import STEPS, Ensemble, Job, write_ensemble
+from tests.live.support import parts
+from tests.live.support.ensembles import STEPS, Ensemble, Job, write_ensemble
 
 SHORT, LONG = 2, 5
 BEST = {"best": "accuracy"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.run.support import parts
+from tests.live.support import parts
 
 
 def held_out_arrays() -> tuple[np.ndarray, np.ndarray]:

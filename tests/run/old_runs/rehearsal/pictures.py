@@ -1,1 +1,0 @@
-../first/pictures.py
