@@ -101,6 +101,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("see-and-steer", marks=pytest.mark.slow),
         "submit",
         "extend",
+        "elastic-trainer",
         pytest.param("harvest", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
@@ -135,6 +136,7 @@ def test_every_marked_page_is_followed() -> None:
     followed |= {
         "submit",
         "extend",
+        "elastic-trainer",
         "horovod",
         "harvest",
         "see-and-steer",

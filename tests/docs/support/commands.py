@@ -27,6 +27,8 @@ def reader_environment() -> dict[str, str]:
         "PYTHONPATH": python_path(),
         "FLEET_WARM": os.environ.get("FLEET_WARM", ""),
         "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # mpiexec of Open MPI refuses root otherwise, and tests may run as root
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
 
 
