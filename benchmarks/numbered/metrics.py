@@ -23,7 +23,7 @@ from benchmarks.numbered import measured_networks as own
 from benchmarks.started_ranks import environment
 from benchmarks.written_spec import write_spec
 from fleet.models.members import read_members
-from fleet.models.results import read_results
+from fleet.models.run_results import read_results
 from fleet.spec import EnsembleSpec, SpecError, check
 from trainers import newest_file, read
 

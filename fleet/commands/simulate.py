@@ -24,7 +24,7 @@ from preprocess.files.modules import safe_path
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.compared_policies import Comparison
     from fleet.simulator.comparing.settings import Case
     from fleet.simulator.comparing.workload import Workload
     from fleet.simulator.machines.machine import Costs
@@ -230,7 +230,7 @@ def _compared(
     slack: float,
     guaranteed: int | None,
 ) -> Comparison:
-    from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.compared_policies import Comparison
     from fleet.simulator.comparing.settings import cases_of
     from fleet.simulator.comparing.workload import cluster_for, failures_of
 
@@ -322,7 +322,7 @@ def _processes(asked: int | None, cases: int) -> int:
 
 
 def _played(comparison: Comparison, processes: int, jobs: int) -> list[SimulationOutcome]:
-    from fleet.simulator.comparing.comparison import SimulationFailed, compare
+    from fleet.simulator.comparing.compared_policies import SimulationFailed, compare
 
     total = len(comparison.cases) * jobs
     try:
@@ -478,7 +478,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
     Args:
         others: options that are for jobs alone, by name; those that are given are refused.
     """
-    from fleet.simulator.comparing.comparison import SimulationFailed
+    from fleet.simulator.comparing.compared_policies import SimulationFailed
     from fleet.simulator.searching.recorded_search import read_search
     from fleet.simulator.searching.searches import play, replay_json
 

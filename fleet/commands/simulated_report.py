@@ -25,7 +25,7 @@ from fleet.report.rendering import (
 )
 from fleet.report.rendering import FigureTrace as Line
 from fleet.report.wording import duration
-from fleet.simulator.comparing.comparison import Comparison, device_lines, job_lines, timeline_lines
+from fleet.simulator.comparing.compared_policies import Comparison, device_lines, job_lines, timeline_lines
 from fleet.simulator.comparing.settings import Case, shape_of
 from fleet.simulator.outcome import SimulationOutcome
 from preprocess.files.writing import make_folder, write_parts, write_whole

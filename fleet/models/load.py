@@ -13,7 +13,7 @@ from fleet.models.errors import ModelsError
 from fleet.models.members import Member, Members, read_members
 from fleet.models.network import TrainedNetwork, read_network
 from fleet.models.recorded_spec import check_trusted
-from fleet.models.results import Results, read_results
+from fleet.models.run_results import Results, read_results
 from fleet.spec import Job
 
 _SOFTMAX = ("cross_entropy", "CrossEntropyLoss", "multi_margin_loss")

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from preprocess import SampleLayout
 from trainers import Trainer
+from trainers.device.device_memory import is_nearly_full
 from trainers.device.device_streams import why_broken
-from trainers.device.memory import is_nearly_full
 from trainers.repeatable.process_settings import model_without_memory, no_exit
 from trainers.task.parts import is_parted
 from trainers.task.task import Batch, evaluation_batch_of, loss_of, move

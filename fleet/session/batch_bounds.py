@@ -17,7 +17,7 @@ from fleet.session.prediction import PredictionInput, prepare
 from fleet.spec import Job, importable
 from fleet.workers.agreement import BadInput
 from fleet.workers.runtime import KnownSizes, Runtime
-from trainers.device.memory import share_of
+from trainers.device.device_memory import share_of
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.scheduling.model.jobs import JobState, ServiceLevel
 from fleet.scheduling.policies import Policy
 from fleet.search.space import TrialColumns
-from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console
-from fleet.session.devices import devices_to_plan, lending_of, mixes_kinds
+from fleet.session.plannable_devices import devices_to_plan, lending_of, mixes_kinds
+from fleet.session.rank_messages import Broadcast
 from fleet.session.whole_spec import reopen
 from fleet.spec import Job, SearchSpec
 from fleet.spec.job import data_key

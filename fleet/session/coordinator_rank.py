@@ -28,10 +28,10 @@ from fleet.models.errors import ModelsError
 from fleet.report.analysis import run_costs
 from fleet.report.run_history import read_history
 from fleet.session.books import output_to
-from fleet.session.broadcast import Broadcast
 from fleet.session.console import rank_console, show_result
 from fleet.session.opened import OvertakenError, SessionContext, kept, make_ready, open_run
 from fleet.session.options import RunOptions
+from fleet.session.rank_messages import Broadcast
 from fleet.session.rated import choose_batches, data_in_use, rate_jobs, readers_fail
 from fleet.session.running import start
 from fleet.workers.agreement import MENDABLE, THREAD_END_SECONDS

@@ -24,8 +24,8 @@ from fleet.session.chosen_workers import (
     with_known_batches,
     with_known_rule,
 )
-from fleet.session.devices import described_orders, order_problems, stays_on_one
 from fleet.session.input_checks import Room, lengths_of, memory_problem
+from fleet.session.plannable_devices import described_orders, order_problems, stays_on_one
 from fleet.session.prediction import ExpectedJob, PredictionInput, asked_device, prepare
 from fleet.session.search.first_trials import described_search, with_first_trials
 from fleet.simulator.outcome import PlannedRound, SimulationOutcome

@@ -19,8 +19,8 @@ from fleet.profiling.measure import made_up_batch
 from fleet.profiling.sizing import Size, SizeByBatch, size_by_batch
 from fleet.report.wording import readable_bytes
 from fleet.search.of_spec import search_problems
-from fleet.session.devices import check_lending, devices_to_plan, lending_problems, mixes_kinds, prices_of
 from fleet.session.lanes import RingPlan, ring_of
+from fleet.session.plannable_devices import check_lending, devices_to_plan, lending_problems, mixes_kinds, prices_of
 from fleet.spec import EnsembleSpec, Job, Problem, ReferenceProblem, SpecError, SpecTask, check
 from fleet.spec.job import data_key
 from fleet.spec.job_checks import kept_random_state
@@ -34,7 +34,7 @@ from fleet.workers.runtime import KnownSizes, Runtime
 from preprocess import Dataset, SampleLayout
 from preprocess.samples.layout import places_in
 from preprocess.samples.order import HELD_OUT, TRAIN
-from trainers.device.memory import share_of
+from trainers.device.device_memory import share_of
 from trainers.repeatable.process_settings import model_without_memory, no_exit, settings_kept, spare_compiler
 from trainers.task.loss import UnfitTask
 from trainers.task.metrics import Metric, Misfit

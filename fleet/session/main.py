@@ -39,8 +39,8 @@ from fleet.workers.rank import Rank, Ties, time_limit, together
 from fleet.workers.runtime import FACTS, DataFacts, Rehearsal, Runtime
 from preprocess.files.modules import at_home
 from trainers import Group
+from trainers.device.device_memory import keep_to_share
 from trainers.device.device_streams import select
-from trainers.device.memory import keep_to_share
 from trainers.messages.transport import PeerFailed
 from trainers.reduce.device_reduce import Communicators, DeviceReducers
 from trainers.reduce.horovod import horovod_reduce

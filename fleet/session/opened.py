@@ -33,12 +33,12 @@ from fleet.profiling.sizing import Size, refused_on
 from fleet.scheduling.policies import Policy
 from fleet.search.of_spec import seed_of
 from fleet.session.books import Books, Output, open_books, write_deaths
-from fleet.session.broadcast import Broadcast
 from fleet.session.console import binding_table, rank_console
-from fleet.session.devices import order_problems, prices_of, stays_on_one
 from fleet.session.input_checks import BatchTrials, check_input, lengths_of
 from fleet.session.options import RunOptions
+from fleet.session.plannable_devices import order_problems, prices_of, stays_on_one
 from fleet.session.prediction import KnownRates
+from fleet.session.rank_messages import Broadcast
 from fleet.session.search.first_trials import searching_of, take_first_trial
 from fleet.session.search.searching import Halted, Searching
 from fleet.session.whole_spec import extensions

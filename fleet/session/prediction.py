@@ -25,9 +25,9 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed
 from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.model.rates import RateCurve
-from fleet.session.devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
 from fleet.session.input_checks import BatchTrials, check_against_data, check_minimum, least_sizes
 from fleet.session.lanes import RingPlan, ring_of
+from fleet.session.plannable_devices import check_lending, devices_to_plan, lending_of, mixes_kinds, prices_of
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import KnownJob, RunMachine, SpecRates, spec_trace
 from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutcome

@@ -18,7 +18,6 @@ from fleet.journal.whole_files import RateProfile
 from fleet.profiling.sizing import Size, guessed_rate, size_of
 from fleet.scheduling.model.rates import RateCurve
 from fleet.session.batch_bounds import BatchBound, BatchBounds
-from fleet.session.devices import mixes_kinds
 from fleet.session.input_checks import rooms_of
 from fleet.session.measuring import (
     BatchEnds,
@@ -33,6 +32,7 @@ from fleet.session.measuring import (
 )
 from fleet.session.opened import SessionContext, describe_job, write_chosen
 from fleet.session.options import RunOptions
+from fleet.session.plannable_devices import mixes_kinds
 from fleet.session.prediction import EXECUTORS, KnownRates, RatesByJob, executors_of, foretold_data_path
 from fleet.spec import Job
 from fleet.spec.job import data_key

@@ -28,10 +28,10 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
 from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
 from fleet.session.books import record_of, stands
-from fleet.session.devices import devices_to_plan, prices_of
 from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
 from fleet.session.lanes import LaneBook, RingPlan, largest_batch, ring_of
 from fleet.session.opened import SessionContext, write_job
+from fleet.session.plannable_devices import devices_to_plan, prices_of
 from fleet.session.rated import PROFILE_SECONDS, guess, keep_learnt
 from fleet.session.search.searching import Halted
 from fleet.spec import Job

@@ -15,7 +15,7 @@ from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.jobs import ServiceWindow
 from fleet.scheduling.model.policy import Allocation, Plan
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.books import SimulatedBooks
+from fleet.simulator.simulated_jobs import SimulatedBooks
 from fleet.simulator.traces.trace import Trace
 
 
@@ -175,10 +175,24 @@ class SimulationOutcome:
         size = books.cluster.size
         fairness = finish_time_fairness(jobs.arrival, books.end, books.samples, books.curve, books.limit, size)
         return cls(
-            policy, size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service, admitted,
-            books.dropped, books.restarts, fairness, np.array(books.held), books.alone, timeline,
-            tuple(books.windows), seconds,
-        )  # fmt: skip
+            policy,
+            size,
+            jobs.name,
+            jobs.arrival,
+            books.begin,
+            books.end,
+            deadline,
+            books.service,
+            admitted,
+            books.dropped,
+            books.restarts,
+            fairness,
+            np.array(books.held),
+            books.alone,
+            timeline,
+            tuple(books.windows),
+            seconds,
+        )
 
     @property
     def finished(self) -> Flags:

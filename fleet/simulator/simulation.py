@@ -14,10 +14,10 @@ from fleet.scheduling.model.data_path import NONE, Lending
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, Policy, PolicyTrigger, State, ask
 from fleet.scheduling.policies.wrappers import driven
-from fleet.simulator.books import Calendar, Kind, SimulatedBooks
-from fleet.simulator.lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
 from fleet.simulator.outcome import SimulationOutcome, Timeline
+from fleet.simulator.simulated_jobs import Calendar, Kind, SimulatedBooks
+from fleet.simulator.simulated_lanes import FedJob, LaneJob, Lanes, ReaderPosition, SharedPreprocessors
 from fleet.simulator.traces.trace import Trace
 
 
@@ -175,9 +175,19 @@ class Simulation:
             for job in changed(books.unfinished.values(), now):
                 books.shown(job)
         state = State(
-            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._config.seed, now,
-            self._trigger.changed, self._trigger.memo, books.free, books.promises, self._config.margin,
-        )  # fmt: skip
+            books.cluster,
+            books.unfinished,
+            books.running,
+            self._formed,
+            books.unavailable,
+            self._config.seed,
+            now,
+            self._trigger.changed,
+            self._trigger.memo,
+            books.free,
+            books.promises,
+            self._config.margin,
+        )
         begin = perf_counter()
         plan = ask(self._policy, state)
         self._timeline.planned(perf_counter() - begin)

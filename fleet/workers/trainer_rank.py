@@ -69,8 +69,8 @@ from trainers import (
     check_group,
     latest_good,
 )
+from trainers.device.device_memory import give_freed_memory_back
 from trainers.device.device_streams import why_broken
-from trainers.device.memory import give_freed_memory_back
 from trainers.job.resize import coming, joining, resize
 from trainers.reduce.horovod import HorovodHangs
 from trainers.reduce.ordered_reduce import OrderedReduce, ReducerOf

@@ -14,7 +14,7 @@ import yaml
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.session.dry_run import DryRun, make_plan
-from fleet.simulator.comparing.comparison import Comparison, play_case
+from fleet.simulator.comparing.compared_policies import Comparison, play_case
 from fleet.simulator.comparing.settings import cases_of
 from fleet.simulator.comparing.workload import Workload
 from fleet.simulator.machines.machine import Costs

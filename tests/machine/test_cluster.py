@@ -14,7 +14,7 @@ from fleet.machine.binding import ranges
 from fleet.machine.cluster_map import ClusterError, _found_kinds, device_name, kinds_of, pretended, roles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.session.console import binding_table
-from fleet.session.devices import devices_to_plan
+from fleet.session.plannable_devices import devices_to_plan
 
 
 def test_rank_zero_coordinates_and_makes_samples() -> None:

@@ -19,7 +19,7 @@ from benchmarks.numbered import measured_networks as own
 from benchmarks.numbered import metrics as numbered
 from fleet.commands.cli import app
 from fleet.models.members import read_members
-from fleet.models.results import read_results
+from fleet.models.run_results import read_results
 from tests.journals import read_lines
 from tests.live.support.processes import FLEET, ROOT, run
 from trainers import newest_file, read

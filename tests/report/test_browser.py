@@ -19,7 +19,7 @@ from fleet.report.run_history import build_history
 from fleet.report.run_page import render
 from fleet.scheduling.model.cluster import Cluster
 from fleet.search.journalled import Searched, journalled, section_of
-from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.compared_policies import Comparison, compare
 from fleet.simulator.comparing.settings import cases_of
 from fleet.simulator.comparing.workload import Workload
 from fleet.spec import results_mapping

@@ -15,7 +15,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.books import SimulatedBooks
+from fleet.simulator.simulated_jobs import SimulatedBooks
 
 CURVE = RateCurve({1: 10.0, 2: 16.0, 4: 24.0}, per_node=4)
 EPOCH, STEP = 1000.0, 10

@@ -16,9 +16,9 @@ from fleet.journal.directory import RunDirectory
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.launch.launched import StopFlag
 from fleet.session.books import output_to
-from fleet.session.broadcast import Broadcast
 from fleet.session.opened import SessionContext, make_ready, open_run
 from fleet.session.options import RunOptions
+from fleet.session.rank_messages import Broadcast
 from fleet.spec import EnsembleSpec
 from fleet.workers.rank import Rank, Ties
 from fleet.workers.runtime import DataFacts, Rehearsal, Runtime

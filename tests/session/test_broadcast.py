@@ -10,7 +10,7 @@ from mpi4py import MPI
 from benchmarks.scaled.played_ranks import cluster_of
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR
-from fleet.session import broadcast
+from fleet.session import rank_messages as broadcast
 from fleet.workers.agreement import BadInput
 
 

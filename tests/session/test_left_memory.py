@@ -11,7 +11,7 @@ PROGRAM = """
 from pathlib import Path
 import torch
 from fleet.workers.trainer_rank import LeftMemory
-from trainers.device.memory import keep_freed_memory
+from trainers.device.device_memory import keep_freed_memory
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20

@@ -13,7 +13,7 @@ from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.session.devices import mixes_kinds, stays_on_one
+from fleet.session.plannable_devices import mixes_kinds, stays_on_one
 from fleet.spec import EnsembleSpec
 from fleet.workers.runtime import Runtime
 

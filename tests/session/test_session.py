@@ -20,10 +20,10 @@ from fleet.journal.lock import NAME, Holder
 from fleet.journal.run_requests import AddedJobs
 from fleet.machine.launch.launched import DONE, STOPPED
 from fleet.session.books import output_to
-from fleet.session.broadcast import Broadcast
 from fleet.session.coordinator_rank import run_session
 from fleet.session.opened import OvertakenError, SessionContext, kept, make_ready, open_run
 from fleet.session.options import RunOptions
+from fleet.session.rank_messages import Broadcast
 from fleet.session.rated import rate_jobs
 from fleet.workers.agreement import BadInput
 from fleet.workers.rank import Rank

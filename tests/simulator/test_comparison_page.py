@@ -12,7 +12,7 @@ import pytest
 
 from fleet.commands.simulated_report import POINTS, columns, comparison_page, rows
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.compared_policies import Comparison, compare
 from fleet.simulator.comparing.settings import Case, cases_of
 from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.outcome import SimulationOutcome

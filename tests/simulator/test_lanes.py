@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.policies import policy
-from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
+from fleet.simulator.simulated_lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

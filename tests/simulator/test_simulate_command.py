@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fleet.commands.cli import app
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.comparing.comparison import SimulationFailed
+from fleet.simulator.comparing.compared_policies import SimulationFailed
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
@@ -317,7 +317,7 @@ def test_a_policy_that_cannot_be_followed_fails_alone(files: list[str], monkeypa
     def failing(*_: object) -> None:
         raise SimulationFailed("fifo, seed 0: job b is given 9 devices")
 
-    monkeypatch.setattr("fleet.simulator.comparing.comparison.compare", failing)
+    monkeypatch.setattr("fleet.simulator.comparing.compared_policies.compare", failing)
     code, _, error = simulate(*files, "--cluster", "1x4", "--policy", "fifo")
     assert (code, error) == (1, "fleet: fifo, seed 0: job b is given 9 devices\n")
 

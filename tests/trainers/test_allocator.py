@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import resource
 from pathlib import Path
-from trainers.device.memory import give_freed_memory_back, keep_freed_memory
+from trainers.device.device_memory import give_freed_memory_back, keep_freed_memory
 import torch
 
 def faults():

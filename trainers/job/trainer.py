@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.device.device_memory import keep_freed_memory
 from trainers.device.device_streams import with_index
-from trainers.device.memory import keep_freed_memory
 from trainers.messages.group import Group
 from trainers.reduce.buckets import Layout
 from trainers.reduce.device_reduce import HostThenDeviceReduce
@@ -150,7 +150,7 @@ class Trainer(Progress):
 
         Every member of `group` does the same. Sets the process's determinism to `level`, with torch's own float32 if it
         is a name alone (see `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
-        `trainers.device.memory`).
+        `trainers.device.device_memory`).
 
         reducer: what adds gradients; with any but the ring, steps are taken inside `reducing()`.
         """

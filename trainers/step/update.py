@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, empty_like, nn, optim
 from torch.optim import optimizer as of_torch
 
-from trainers.device.memory import forget_peak, give_pinned_memory_back, room_on
+from trainers.device.device_memory import forget_peak, give_pinned_memory_back, room_on
 from trainers.messages.group import Group
 from trainers.reduce import gradients
 from trainers.reduce.buckets import HOST, Buckets, Layout, agreed_layout, check_uses

@@ -185,10 +185,14 @@ class KindCurves:
     def scaled(self, factor: float) -> KindCurves:
         """Return the curves of a job that is so many times as fast on any devices."""
         return KindCurves(
-            {kind: curve.scaled(factor) for kind, curve in self.curves.items()}, self.home, self.workers, self.samples,
+            {kind: curve.scaled(factor) for kind, curve in self.curves.items()},
+            self.home,
+            self.workers,
+            self.samples,
             {kind: speed * factor for kind, speed in self.speeds.items()},
-            {kinds: rate * factor for kinds, rate in self.seen.items()}, self.most,
-        )  # fmt: skip
+            {kinds: rate * factor for kinds, rate in self.seen.items()},
+            self.most,
+        )
 
     def capped(self, most: float) -> KindCurves:
         """Return the curves of a job that gets at most so many samples/s; these themselves if it wants no more."""

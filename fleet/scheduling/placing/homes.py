@@ -137,13 +137,20 @@ class MachineOfKind:
         promises = {name: whole.promises[name] for name in jobs if name in whole.promises}
         kept = {name: promise.inner for name, promise in promises.items() if promise.kind == self.kind}
         return State(
-            self.cluster, jobs, _renumbered(whole.running, here, jobs), _renumbered(whole.formed, here),
+            self.cluster,
+            jobs,
+            _renumbered(whole.running, here, jobs),
+            _renumbered(whole.formed, here),
             frozenset(here[device] for device in whole.unavailable if device in here),
-            seed=whole.seed, time=whole.time, changed=changed, memo=memo,
-            promises={name: inner for name, inner in kept.items() if inner is not None}, margin=whole.margin,
+            seed=whole.seed,
+            time=whole.time,
+            changed=changed,
+            memo=memo,
+            promises={name: inner for name, inner in kept.items() if inner is not None},
+            margin=whole.margin,
             refined=whole.refined.intersection(jobs),
             costs={"": whole.costs[self.kind]} if self.kind in whole.costs else {},
-        )  # fmt: skip
+        )
 
     def back(self, allocation: Allocation) -> dict[str, tuple[int, ...]]:
         """An allocation of these devices, by their numbers in the whole cluster."""

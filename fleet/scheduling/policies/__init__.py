@@ -12,9 +12,17 @@ from fleet.scheduling.model.nearest import nearest
 from fleet.scheduling.model.policy import Policy
 
 __all__ = [
-    "BUILT_IN", "PAPERS", "Policy", "breaks_minimum", "breaks_service_level", "built_in_policies", "defaults_of",
-    "policy", "policy_class", "reference_of",
-]  # fmt: skip
+    "BUILT_IN",
+    "PAPERS",
+    "Policy",
+    "breaks_minimum",
+    "breaks_service_level",
+    "built_in_policies",
+    "defaults_of",
+    "policy",
+    "policy_class",
+    "reference_of",
+]
 
 BUILT_IN: Mapping[str, str] = {
     "flotilla": "fleet.scheduling.policies.flotilla:Flotilla",

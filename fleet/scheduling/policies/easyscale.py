@@ -43,9 +43,13 @@ class Accelerators:
         lost = {number for number in range(len(self._devices)) if not self._working(number)}
         self._running = self._held()
         self.state = replace(
-            state, cluster=Cluster(counts, cluster.kinds), running=self._running, formed={},
-            unavailable=frozenset(lost), books=None,
-        )  # fmt: skip
+            state,
+            cluster=Cluster(counts, cluster.kinds),
+            running=self._running,
+            formed={},
+            unavailable=frozenset(lost),
+            books=None,
+        )
 
     def plan(self, found: Plan, executors: Callable[[str, tuple[int, ...]], int]) -> Plan:
         """The plan by trainers.
@@ -556,13 +560,15 @@ class EasyScale(Rules, Policy):
         one.grow()
         placed, stopped = one.changes()
         return Plan(
-            placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
-            wake=min(
-                self._lapse(one.claims), self._look(one.time) if placed else math.inf,
-                one.next_service,
-            ),
-            promises=one.companions.promises(one.claims.changed, one.windows.changed), windows=tuple(one.windows.over),
-        )  # fmt: skip
+            placed,
+            others_go_on=True,
+            stopped=stopped,
+            dropped=one.dropped,
+            memo=one.companions.memo,
+            wake=min(self._lapse(one.claims), self._look(one.time) if placed else math.inf, one.next_service),
+            promises=one.companions.promises(one.claims.changed, one.windows.changed),
+            windows=tuple(one.windows.over),
+        )
 
     def _lapse(self, claims: Claims) -> float:
         """When to see who need not wait any more."""

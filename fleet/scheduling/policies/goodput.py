@@ -147,9 +147,16 @@ class Goodput(Policy):
         past.places = firm.places
         devices = placed_with_least_moves(wanted, state, given)
         return Plan(
-            devices, wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past,
-            admitted=tuple(firm.admitted), dropped=firm.dropped, late=firm.late, promises=firm.promises,
-        )  # fmt: skip
+            devices,
+            wake=wake,
+            worth=choices.worth,
+            worth_bound=choices.bound,
+            memo=past,
+            admitted=tuple(firm.admitted),
+            dropped=firm.dropped,
+            late=firm.late,
+            promises=firm.promises,
+        )
 
     def _outlook(self, table: _Table, jobs: Sequence[JobState], past: _Past) -> Outlook:
         """What is to come of the jobs: read, told by earlier ones, or guessed."""

@@ -105,9 +105,15 @@ def pour_out(filling: WaterLevel, jobs: Sequence[JobState], samples: Floats, dev
 
 
 def _inverse_time(
-    samples: Floats, first: Counts, last: Counts, before: Floats, prices: Floats, rates: Floats, lengths: Counts,
+    samples: Floats,
+    first: Counts,
+    last: Counts,
+    before: Floats,
+    prices: Floats,
+    rates: Floats,
+    lengths: Counts,
     devices: int,
-) -> float:  # fmt: skip
+) -> float:
     """1 / T. The devices that are needed, as a function of x = 1 / T, are sum_e d_e (x - x_e)^+ over the bends e."""
     most = min(float((rates[last] / samples).min()), devices / float((samples * prices[first]).sum()))
     owner = np.repeat(samples, lengths)

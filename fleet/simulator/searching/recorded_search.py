@@ -305,9 +305,15 @@ def replayed(record: RecordedSearch, asked: AskedSearch) -> Search:
     trials = asked.trials if is_same else min(there, asked.trials or there)
     costs = {trial: one.cost for trial, one in record.told.trials.items()}
     search = Search(
-        rule_of(section, record.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
-        trials, asked.epochs, [record.told.maximise, *(more for _, more in record.told.further)], asked.trials,
-    )  # fmt: skip
+        rule_of(section, record.seed or 0),
+        _Suggested(record),
+        lambda trial, values: costs[trial],
+        asked.width,
+        trials,
+        asked.epochs,
+        [record.told.maximise, *(more for _, more in record.told.further)],
+        asked.trials,
+    )
     for change in asked.changes:
         search.changed(change if is_same else replace(change, trials=trials, planned=change.trials))
     return search

@@ -18,8 +18,7 @@ from fleet.scheduling.model.policy import BadPlan
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies.wrappers import LeastLaxity
 from fleet.search import Search, Segment
-from fleet.simulator.books import SimulatedBooks
-from fleet.simulator.comparing.comparison import SimulationFailed
+from fleet.simulator.comparing.compared_policies import SimulationFailed
 from fleet.simulator.comparing.settings import Case, read_cluster, read_settings
 from fleet.simulator.comparing.workload import cluster_of_run
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
@@ -32,6 +31,7 @@ from fleet.simulator.searching.recorded_search import (
     epoch_samples,
     replayed,
 )
+from fleet.simulator.simulated_jobs import SimulatedBooks
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 from fleet.spec.plugins import STOPPING_RULES
@@ -187,11 +187,20 @@ class SearchedJobs:
         self._rows.append(segment)
         self._waiting.append(
             replace(
-                job, name=name, model=name, arrival=now, samples=samples, work=None, duration=None, deadline=None,
-                epochs=float(epochs), stream="", line=None,
+                job,
+                name=name,
+                model=name,
+                arrival=now,
+                samples=samples,
+                work=None,
+                duration=None,
+                deadline=None,
+                epochs=float(epochs),
+                stream="",
+                line=None,
                 further=self._further(segment),
             )
-        )  # fmt: skip
+        )
         return True
 
     def _name(self, segment: Segment) -> str:
@@ -275,9 +284,14 @@ def clusters_of(run: Path, devices: Sequence[int], shape: str | None) -> list[Cl
 
 
 def search_cases_of(
-    record: RecordedSearch, stopping: Sequence[Stopping], widths: Sequence[int], policies: Sequence[Case],
-    clusters: Sequence[Cluster], trials: int | None = None, epochs: int | None = None,
-) -> tuple[SearchCase, ...]:  # fmt: skip
+    record: RecordedSearch,
+    stopping: Sequence[Stopping],
+    widths: Sequence[int],
+    policies: Sequence[Case],
+    clusters: Sequence[Cluster],
+    trials: int | None = None,
+    epochs: int | None = None,
+) -> tuple[SearchCase, ...]:
     """The search as it was, then everything that is asked for in all combinations.
 
     Args:

@@ -20,8 +20,15 @@ from preprocess.files.writing import write_parts
 
 ELASTICFLOW = "elasticflow"
 ELASTICFLOW_COLUMNS = (
-    "job_id", "submission_time", "num_iteration", "model_name", "deadline", "batch_size", "num_gpu", "duration",
-)  # fmt: skip
+    "job_id",
+    "submission_time",
+    "num_iteration",
+    "model_name",
+    "deadline",
+    "batch_size",
+    "num_gpu",
+    "duration",
+)
 SHORT_COLUMNS = ("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size", "num_gpu", "duration")
 
 
@@ -65,9 +72,15 @@ AS_SIMULATED = "easyscale-as-simulated"
 MIXED = "enable_heterogeneous_deterministic"
 EASYSCALE_COLUMNS = ("name", "time", "application", "max_parallelism", "batch_size", "epochs", MIXED, "preferred_gpu")
 EPOCH_SAMPLES = {
-    "resnet50": 12_800.0, "vgg19": 12_800.0, "shufflenetv2": 12_800.0, "swintransformer": 12_800.0, "yolov3": 165.51,
-    "bert": 886.41, "electra": 886.41, "ncf": 49_708.45,
-}  # fmt: skip
+    "resnet50": 12_800.0,
+    "vgg19": 12_800.0,
+    "shufflenetv2": 12_800.0,
+    "swintransformer": 12_800.0,
+    "yolov3": 165.51,
+    "bert": 886.41,
+    "electra": 886.41,
+    "ncf": 49_708.45,
+}
 """Samples of an epoch in the artifact's simulator: a hundredth of each data set."""
 
 

@@ -20,7 +20,7 @@ from fleet.spec.from_script.first_step import (
     read_samples,
     read_schedule,
 )
-from fleet.spec.from_script.provenance import Calls, Unwritten
+from fleet.spec.from_script.value_origins import Calls, Unwritten
 from fleet.spec.from_script.watched_script import Script, ScriptFailed, Step, Watch, watched
 from preprocess.files.writing import write_whole
 

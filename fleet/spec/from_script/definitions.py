@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fleet.spec.from_script.first_spec import Found
-from fleet.spec.from_script.provenance import MAIN, Calls, Unwritten
+from fleet.spec.from_script.value_origins import MAIN, Calls, Unwritten
 from fleet.spec.from_script.watched_script import Script
 from preprocess.files.reading import read_text
 

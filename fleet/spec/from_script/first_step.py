@@ -26,7 +26,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from fleet.spec.from_script.provenance import Calls, MakerCall, Unwritten, Written, changed_arguments, plain
+from fleet.spec.from_script.value_origins import Calls, MakerCall, Unwritten, Written, changed_arguments, plain
 from fleet.spec.from_script.watched_script import FormChange, LossCall, Step, Watch, assigned_at
 from fleet.spec.optimizer import patterns
 from fleet.spec.references import ReferenceProblem, resolve

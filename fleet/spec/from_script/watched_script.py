@@ -31,7 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
-from fleet.spec.from_script.provenance import MAIN, Provenance
+from fleet.spec.from_script.value_origins import MAIN, Provenance
 from fleet.spec.references import first_line
 from preprocess.files.reading import MOST_JSON_BYTES, read_bytes
 from trainers.messages.torch_backend import on_loopback

@@ -10,7 +10,7 @@ import torch
 import torch_rig
 
 from tests.device.programs.refusals import refusal
-from trainers.device.memory import forget_peak, keep_to_share, room_on
+from trainers.device.device_memory import forget_peak, keep_to_share, room_on
 
 DEVICE = torch.device("rig", 0)
 

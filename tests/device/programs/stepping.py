@@ -10,7 +10,7 @@ import torch_rig
 from torch import Tensor, nn
 
 from trainers import Diverged, Group, Trainer
-from trainers.device.memory import give_freed_memory_back
+from trainers.device.device_memory import give_freed_memory_back
 
 STEPS = 4
 

@@ -215,9 +215,21 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 JOB_COLUMNS = (
-    "policy", "seed", "job", "arrival", "begin", "end", "jct", "deadline", "in_time", "admitted", "dropped", "restarts",
-    "gpu_seconds", "fairness",
-)  # fmt: skip
+    "policy",
+    "seed",
+    "job",
+    "arrival",
+    "begin",
+    "end",
+    "jct",
+    "deadline",
+    "in_time",
+    "admitted",
+    "dropped",
+    "restarts",
+    "gpu_seconds",
+    "fairness",
+)
 LINE_END = "\r\n"  # RFC 4180
 ROWS_AT_ONCE = 20_000
 
@@ -238,12 +250,19 @@ def _rows(case: Case, outcome: SimulationOutcome, part: slice) -> Iterator[tuple
     in_time = ["" if not has else _yes(met) for has, met in zip(having, outcome.in_time[part])]
     names = outcome.names[part]
     return zip(
-        [case.label] * len(names), [case.seed] * len(names), names,
+        [case.label] * len(names),
+        [case.seed] * len(names),
+        names,
         *(_cells(values[part]) for values in (outcome.arrival, outcome.begin, outcome.end)),
-        _cells(outcome.end[part] - outcome.arrival[part]), _cells(outcome.deadline[part]), in_time,
-        map(_yes, outcome.admitted[part]), map(_yes, outcome.dropped[part]), outcome.restarts[part].tolist(),
-        _cells(outcome.service[part]), _cells(outcome.fairness[part]),
-    )  # fmt: skip
+        _cells(outcome.end[part] - outcome.arrival[part]),
+        _cells(outcome.deadline[part]),
+        in_time,
+        map(_yes, outcome.admitted[part]),
+        map(_yes, outcome.dropped[part]),
+        outcome.restarts[part].tolist(),
+        _cells(outcome.service[part]),
+        _cells(outcome.fairness[part]),
+    )
 
 
 def _cells(values: Any) -> list[Any]:
