@@ -507,7 +507,7 @@ def _rules_at_home(options: SearchOptions, record: RecordedSearch) -> Iterator[N
     """Let stopping rules of one's own be found where the run found them, and in the current folder.
 
     Raises:
-        HarvestError: the run's rule is another user's code, and not trusted.
+        ModelsError: the run's rule is another user's code, and not trusted.
     """
     from fleet.journal.whole_files import EnsembleFile
     from fleet.models.recorded_spec import check_trusted
