@@ -24,7 +24,11 @@ class BadPart(ValueError):
 
     def __init__(self, what: str, name: str, misfits: tuple[Misfit, ...]) -> None:
         self.misfits = misfits
-        super().__init__(f"{what} {name}: " + "; ".join(f"{each.rule} ({each.mend})" for each in misfits))
+        told = (
+            f"{each.rule} ({'; '.join([*([f'nearest: {each.suggestion}'] if each.suggestion else []), each.mend])})"
+            for each in misfits
+        )
+        super().__init__(f"{what} {name}: " + "; ".join(told))
 
 
 @dataclass(frozen=True)
@@ -150,5 +154,14 @@ SAMPLERS = Door(
         "cmaes": "fleet.search.samplers:CmaEs",
         "gp": "optuna.samplers:GPSampler",
         "nsga2": "optuna.samplers:NSGAIISampler",
+    },
+)
+TRACKERS = Door(
+    "tracker",
+    "fleet.trackers",
+    {
+        "mlflow": "fleet.report.trackers:Mlflow",
+        "tensorboard": "fleet.report.trackers:TensorBoard",
+        "wandb": "fleet.report.trackers:WeightsAndBiases",
     },
 )
