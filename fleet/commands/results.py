@@ -286,7 +286,7 @@ def track(
     look = _Look(directory, tuple(exported or ()), wait)
     with mendable(TrackingError, BadPart), importable([Path.cwd()]), ExitStack() as left:
         left.callback(look.release)
-        tracker: Tracker = TRACKERS.make(to, TRACKERS.load(to), (uri, experiment), {}, Tracker)
+        tracker: Tracker = TRACKERS.make(to, TRACKERS.load(to), (uri, experiment), {})
         left.callback(tracker.close)
         if follow:
             run, told = Following(every, wait, tell).follow(look.read, tracker)

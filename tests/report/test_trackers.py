@@ -80,7 +80,7 @@ def test_what_is_public() -> None:
 
 
 def test_a_tracker_is_told_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
-    first = TRACKERS.make("own", Lines, (str(tmp_path), None), {}, Tracker)
+    first = TRACKERS.make("own", Lines, (str(tmp_path), None), {})
     waiting = replace(network("later", 0), begin=None, status="SCHEDULED")
     told = first.tell(ensemble(network("a", 1), waiting))
     assert (told.runs, told.points) == (2, 1), "all networks together, and the one that has begun"
@@ -144,10 +144,10 @@ def test_weights_and_biases_has_a_run_for_each_network(tmp_path: Path) -> None:
     [
         ("mlfow", "'mlfow' is not a tracker; there are mlflow, tensorboard, wandb.*nearest: mlflow"),
         ("tests.report.test_trackers:Halff", "nearest: tests.report.test_trackers:Half"),
-        ("tests.report.test_trackers:Half", r"has no method known \(.*add `def known\(self, run\)` to it"),
+        ("tests.report.test_trackers:Half", r"has no method known \(.*`def known\(self, run: TrackedRun\) -> Coll"),
         ("tests.report.test_trackers:IDENTITY", "is of type str and cannot be called"),
     ],
 )
 def test_what_is_no_tracker_is_refused_with_what_is_missing(name: str, said: str) -> None:
     with pytest.raises(BadPart, match=said):
-        TRACKERS.make(name, TRACKERS.load(name), (None, None), {}, Tracker)
+        TRACKERS.make(name, TRACKERS.load(name), (None, None), {})
