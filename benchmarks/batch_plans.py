@@ -21,11 +21,11 @@ from benchmarks.simulated.drawn_batch_jobs import BatchJobs, batch_trace
 from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import K_MAX, published_profiles
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.session.dry_run import make_plan
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace
 from fleet.spec import load
+from fleet.spec.policies import policy
 
 SEEDS = 10
 MACHINES = 20

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import at_most
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Allocation, State, validate
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.placing.placement import score
-from fleet.scheduling.policies import BUILT_IN, PAPERS, Policy, policy
+from fleet.spec.plugins import POLICIES
+from fleet.spec.policies import policy
 
 PER_NODE = 4
 LIMIT = 64
@@ -54,10 +56,7 @@ def ensemble(jobs: int, kind: str, seed: int = 0) -> tuple[JobState, ...]:
 
 
 def _contenders() -> dict[str, Policy]:
-    return {
-        **{name: policy(name) for name in (*BUILT_IN, *PAPERS)},
-        "flotilla, literal": policy("flotilla", literal=True),
-    }
+    return {**{name: policy(name) for name in POLICIES.built_in}, "flotilla, literal": policy("flotilla", literal=True)}
 
 
 def _timed(jobs: int, devices: int, _: float, kind: str, repetitions: int) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 NETWORKS, DEVICES_PER_NODE = 24, 6
 SLOWEST, FASTEST = 22.0, 176.0

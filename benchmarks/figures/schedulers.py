@@ -6,12 +6,12 @@ from typing import Any
 
 from benchmarks.simulated.part import published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace
+from fleet.spec.policies import policy
 
 SLOT = 240
 """Seconds between two plans of the authors' program in these figures."""

@@ -14,9 +14,9 @@ from benchmarks.simulated.part import Part, uncollected
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
-from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting
+from fleet.spec.policies import policy
 
 SMALL, LARGE = 0.020, 1.0
 """Seconds of the 99th percentile of decisions: 64 devices and 160 jobs; 2,000 devices of four kinds and 5,000 jobs."""

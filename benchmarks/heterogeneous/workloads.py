@@ -14,13 +14,13 @@ from benchmarks.papers.sia_machine import SiaMachine, SiaRates, read_sia_rates
 from benchmarks.simulated.part import published
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 from fleet.simulator.traces.trace import TraceJob
+from fleet.spec.policies import policy
 
 HOUR = 3600.0
 MIXED = "6x4:aws,2x8:dgx-ext,3x8:rtx"

@@ -36,10 +36,10 @@ from fleet.machine.launch.launched import StopFlag
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.session.lanes import LaneBook, ring_plan
 from fleet.spec import EnsembleSpec
 from fleet.spec.job import data_key
+from fleet.spec.policies import policy
 from fleet.workers.runtime import DataFacts, Runtime
 from preprocess import SampleLayout
 

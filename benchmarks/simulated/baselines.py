@@ -8,12 +8,12 @@ from typing import Any
 
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.machines.rate_tables import read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from fleet.spec.policies import policy
 
 POINTS = 0.05
 """How far a deadline ratio may lie from the published one."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import BUILT_IN, PAPERS, policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
+from fleet.spec.plugins import POLICIES
+from fleet.spec.policies import policy
 
 POINTS = 0.05
 """How far a deadline ratio may lie from the published one."""
@@ -138,7 +139,7 @@ def _restarts(part: Part) -> None:
 
 
 def _known(name: str) -> bool:
-    return name in BUILT_IN or name in PAPERS
+    return name in POLICIES.built_in
 
 
 def _files(setting: Setting) -> tuple[Path, Path] | None:

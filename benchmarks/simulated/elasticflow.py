@@ -8,15 +8,16 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.simulated.part import Part, published, uncollected
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import Plan, State
-from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, read_trace
+from fleet.spec.policies import policy
 
 SHAPES = {  # trace -> rates, nodes, and the seconds of a slot in the authors' scripts
     "195job": ("a100", (8,) * 16, 240),

@@ -27,8 +27,8 @@ from benchmarks.simulated.paper_tables import (
     waiting,
 )
 from benchmarks.simulated.part import Part
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
+from fleet.spec.policies import policy
 
 Floats = npt.NDArray[np.float64]
 

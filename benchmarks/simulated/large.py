@@ -10,12 +10,12 @@ from time import process_time
 
 from benchmarks.simulated.part import Part
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Synthetic, Trace, synthetic_trace
+from fleet.spec.policies import policy
 
 YEAR = 365 * 86400.0
 WHOLE = 1_000_000

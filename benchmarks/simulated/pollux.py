@@ -8,10 +8,10 @@ from typing import Any
 from benchmarks.papers.pollux_machine import PolluxMachine, read_pollux_rates
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from fleet.spec.policies import policy
 
 CLUSTER = Cluster((4,) * 16)
 RESTART = 30.0

@@ -12,13 +12,14 @@ from benchmarks.simulated.calibrated_ensemble import CHECKPOINT, JUDGED_ON, SIZE
 from benchmarks.simulated.drawn_ensemble import STREAM, Ensemble, ensemble_trace
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.part import Part, uncollected
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.policies.malleable import water_fill
 from fleet.simulator.machines.machine import Costs
+from fleet.spec.policies import policy
 
 UNLIKE = Ensemble(
     families=3, width=0.4, shape=0.3, tie=0.55, efficiency=0.966, efficiency_spread=0.012, stride=2

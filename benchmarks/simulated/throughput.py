@@ -13,10 +13,10 @@ from benchmarks.simulated.part import Part
 from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import K_MAX, published_profiles
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
+from fleet.spec.policies import policy
 
 MINUTE = 60.0
 SEEDS = {40: 7, 400: 3}

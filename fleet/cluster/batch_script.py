@@ -15,8 +15,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fleet.cluster.batch_systems import BUILT_IN, MOST_MEMORY, TEMPLATES, BatchSystem, UnknownBatchSystem, batch_system
+from fleet.cluster.batch_systems import MOST_MEMORY, TEMPLATES, BatchSystem, batch_system
 from fleet.cluster.batch_systems import VARIABLE as SYSTEM_VARIABLE
+from fleet.spec.plugins import BATCH_SYSTEMS
 from preprocess.files.reading import NotAFile, TooLarge, read_bytes, read_text
 from preprocess.files.writing import make_folder, whole_file
 
@@ -113,10 +114,10 @@ def read_site(name: str) -> Site:
     known: dict[str, Any] = yaml.safe_load((TEMPLATES / SITES).read_text())
     if name in known:
         return Site.model_validate(known[name])
+    if BATCH_SYSTEMS.refused(name) is not None:
+        raise UnknownSiteError(name, known)
     try:
         batch_system(name)
-    except UnknownBatchSystem:
-        raise UnknownSiteError(name, known) from None
     except ValueError as error:
         raise SiteError(f"--site {name}: {error}") from None
     return Site(scheduler=name)
@@ -343,7 +344,7 @@ def _values(script: BatchScript, system: BatchSystem) -> dict[str, object]:
     shape, site = script.shape, script.site
     own = f'."$part-of-{script.parts}"' if script.parts else ""  # of the tasks of an array
     environment = {**site.environment, **dict(script.environment)}
-    if site.scheduler not in BUILT_IN:
+    if site.scheduler not in BATCH_SYSTEMS.built_in:
         environment[SYSTEM_VARIABLE] = site.scheduler  # so that the ranks ask it when their job ends
     return {
         "title": f"A fleet run on {shape.nodes} nodes: {site.title or site.scheduler}",

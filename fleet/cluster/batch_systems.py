@@ -18,16 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
-from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.plugins import BATCH_SYSTEMS
 from preprocess.files.reading import read_text
 
-ENTRY_POINTS = "fleet.batch_systems"
-"""The group in which an installed package names its batch systems."""
 VARIABLE = "FLEET_BATCH_SYSTEM"
 """Names the batch system to the ranks of its jobs, where it is not built in."""
 TEMPLATES = Path(str(files("batch_scripts")))
@@ -40,10 +37,6 @@ Ask = Callable[[Sequence[str]], str]
 
 class SubmissionError(RuntimeError):
     """The batch system did not take the script; the text says what it said."""
-
-
-class UnknownBatchSystem(ValueError):
-    """No batch system has this short name."""
 
 
 class BatchSystem(ABC):
@@ -196,36 +189,19 @@ class Flux(BatchSystem):
         return None if left == float("inf") else now + left
 
 
-BUILT_IN: Mapping[str, BatchSystem] = {"slurm": Slurm(), "lsf": Lsf(), "pbs": Pbs(), "flux": Flux()}
-
-
 def batch_system(name: str) -> BatchSystem:
     """Return the batch system of a short name, or the one that `module:Name` names; its module is imported.
 
     Raises:
-        ValueError: there is none, or it lacks something; the text says what.
+        BadPart: there is none, or it lacks something; a ValueError, too.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    reference = name
-    if ":" not in name:
-        found = next((point.value for point in entry_points(group=ENTRY_POINTS) if point.name == name), None)
-        if found is None:
-            raise UnknownBatchSystem(
-                f"there is no batch system {name!r}; there are {', '.join(BUILT_IN)}, or your own: module:Name"
-            )
-        reference = found
-    try:
-        kind = resolve(reference)
-    except ReferenceProblem as error:
-        raise ValueError(f"batch system {name}: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, BatchSystem)):
-        raise ValueError(f"{name} is no batch system; let it be a class that inherits from fleet.cluster.BatchSystem")
-    needed = ("title", "job_variable", "program", "template", "job")
-    missing = [*(each for each in needed if not hasattr(kind, each)), *sorted(kind.__abstractmethods__)]
-    if missing:
-        raise ValueError(f"batch system {name} has no {', '.join(missing)}; see help(fleet.cluster.BatchSystem)")
-    return kind()
+    made: BatchSystem = BATCH_SYSTEMS.load(name)()
+    return made
+
+
+def built_in_systems() -> list[BatchSystem]:
+    """Return those that fleet has itself."""
+    return [batch_system(name) for name in BATCH_SYSTEMS.built_in]
 
 
 @dataclass(frozen=True)
@@ -273,7 +249,7 @@ def _systems(environment: Mapping[str, str]) -> list[BatchSystem]:
     if environment.get(VARIABLE):
         with suppress(ValueError):  # it cannot be loaded here, so that nobody knows when the job ends
             found.append(batch_system(environment[VARIABLE]))
-    return [*found, *BUILT_IN.values()]
+    return [*found, *built_in_systems()]
 
 
 def _asked(command: Sequence[str]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.journal.lock import Lock
     from fleet.journal.metric_order import MetricOrder
     from fleet.models.members import Members
-    from fleet.models.tracking import TrackedEnsemble
+    from fleet.report.tracker import TrackedEnsemble
 
 
 _SECONDS_IN_AN_HOUR = 3600.0
@@ -227,13 +227,15 @@ def report(
 
 
 _LOCK = ".track.lock"
-_USUAL_FOLDER = "mlruns"
 
-_To = Annotated[Literal["mlflow"], typer.Option("--to", help="the tracker", show_default=False)]
+_To = Annotated[
+    str, typer.Option("--to", metavar="NAME", help="mlflow, tensorboard, wandb, or module:Name", show_default=False)
+]
 _Uri = Annotated[
     str | None,
     typer.Option(
-        help="a folder, or a tracking URI such as http://HOST:5000; default: MLFLOW_TRACKING_URI, else mlruns",
+        help="a folder, or what the tracker takes: for MLflow a tracking URI such as http://HOST:5000; default: of "
+        "mlflow MLFLOW_TRACKING_URI, else mlruns; of tensorboard the folder tensorboard; of others the folder tracked",
         metavar="PATH|URI",
         show_default=False,
     ),
@@ -270,30 +272,30 @@ def track(
     every: _Every = 5.0,
     wait: _Wait = 120.0,
 ) -> None:
-    """Tell MLflow of a run: an MLflow run for each network, below one for all together.
+    """Tell a tracker of a run: MLflow, TensorBoard, Weights & Biases, or one of your own.
 
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
     from fleet.journal.whole_files import masked_uri
-    from fleet.models.errors import ModelsError
-    from fleet.models.mlflow_store import MlflowStore
-    from fleet.models.tracking import Following
+    from fleet.report.tracked_run import Following
+    from fleet.report.tracker import Tracker, TrackingError
+    from fleet.spec.plugins import TRACKERS, BadPart
+    from fleet.spec.references import importable
 
     look = _Look(directory, tuple(exported or ()), wait)
-    try:
-        with mendable(ModelsError):
-            store = MlflowStore(uri or os.environ.get("MLFLOW_TRACKING_URI") or _USUAL_FOLDER, experiment)
-            if follow:
-                run, told = Following(every, wait, tell).follow(look.read, store)
-            else:
-                run = look.read()
-                told = store.tell(run)
-    finally:
-        look.lock = None  # it goes with the last who knows it
+    with mendable(TrackingError, BadPart), importable([Path.cwd()]), ExitStack() as left:
+        left.callback(look.release)
+        tracker: Tracker = TRACKERS.make(to, TRACKERS.load(to), (uri, experiment), {})
+        left.callback(tracker.close)
+        if follow:
+            run, told = Following(every, wait, tell).follow(look.read, tracker)
+        else:
+            run = look.read()
+            told = tracker.tell(run)
     begun = sum(network.begin is not None for network in run.networks)
     print(f"{run.name} is {run.state}: {begun} of {len(run.networks)} networks have begun")
-    print(f"{masked_uri(store.uri)}: {told.runs} runs and {told.points} values are new")
+    print(f"{masked_uri(tracker.uri)}: {told.runs} runs and {told.points} values are new")
 
 
 @dataclass
@@ -306,14 +308,18 @@ class _Look:
     lock: Lock | None = None
 
     def read(self) -> TrackedEnsemble:
-        """Return what a tracker is told now. ModelsError: the run has not begun."""
-        from fleet.models.tracking import read_tracked
+        """Return what a tracker is told now. TrackingError: the run has not begun."""
+        from fleet.report.tracked_run import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:
             self._take()
             run = read_tracked(self.directory, self.exported)
         return run
+
+    def release(self) -> None:
+        """Let others tell a tracker of it."""
+        self.lock = None  # it goes with the last who knows it
 
     def _take(self) -> None:
         from fleet.journal.lock import HeldError, take

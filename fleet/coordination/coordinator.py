@@ -31,10 +31,10 @@ from fleet.coordination.job_record import JobRecord, record_checkpoint
 from fleet.coordination.live_state import Recorder
 from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, Start, StepsTimed
 from fleet.journal import events
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Prices
 from fleet.scheduling.model.data_path import DataPath, demand_of
 from fleet.scheduling.model.policy import Allocation, BadPlan, Plan, PolicyTrigger, State, ask, validate
-from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.wrappers import driven
 
 POLL_SECONDS = 1.0

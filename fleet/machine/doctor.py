@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from fleet.cluster.batch_systems import BUILT_IN
+from fleet.cluster.batch_systems import built_in_systems
 from fleet.machine.devices import FILES, MASKS, has_gpus
 from fleet.machine.energy import sensors, zones
 from fleet.machine.launch.local_launch import listening
@@ -273,7 +273,7 @@ def _horovod() -> Iterator[Check]:
 
 
 def _schedulers() -> Iterator[Check]:
-    here = [system.title for system in BUILT_IN.values() if shutil.which(system.program)]
+    here = [system.title for system in built_in_systems() if shutil.which(system.program)]
     mend = "`fleet submit` works on a site's login nodes; here it prints with --dry-run"
     yield Check.of("scheduler", bool(here), ", ".join(here) or "none of Slurm, LSF, PBS, Flux", mend)
 

@@ -71,7 +71,7 @@ def rule_of(asked: SearchSpec, seed: int) -> StoppingRule:
     if name == "population":
         offered["explorer"] = Explorer(asked.over, seed, told.resample, told.perturb)
     taken = {key: value for key, value in offered.items() if key in parameters_of(kind)}
-    made: StoppingRule = STOPPING_RULES.make(name, kind, (), {**taken, **told.arguments}, StoppingRule)
+    made: StoppingRule = STOPPING_RULES.make(name, kind, (), {**taken, **told.arguments})
     return made
 
 

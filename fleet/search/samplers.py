@@ -271,7 +271,7 @@ def _optuna(search: SearchSpec, seed: int, kind: Any, arguments: dict[str, Any])
 
 def _users(search: SearchSpec, kind: Any, seed: int, arguments: dict[str, Any]) -> Sampler:
     name = search.sampler.name
-    made = SAMPLERS.make(name, kind, (dict(search.over), seed), arguments, Sampler)
+    made = SAMPLERS.make(name, kind, (dict(search.over), seed), arguments)
     prefetch = getattr(made, "prefetch", search.prefetch)
     if prefetch is not None and (type(prefetch) is not int or prefetch < 0):
         rule = f"{name} has the prefetch {prefetch!r}, which is neither a whole number of 0 or more nor None"

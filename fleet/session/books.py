@@ -22,9 +22,9 @@ from fleet.journal.work_note import take_deaths
 from fleet.machine.cluster_map import ClusterMap
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
+from fleet.scheduling import Policy
 from fleet.scheduling.model.batch_scaling import BatchRange
 from fleet.scheduling.model.jobs import JobState, ServiceLevel
-from fleet.scheduling.policies import Policy
 from fleet.search.space import TrialColumns
 from fleet.session.console import rank_console
 from fleet.session.plannable_devices import devices_to_plan, lending_of, mixes_kinds

@@ -30,7 +30,7 @@ from fleet.machine.launch.launched import LOST, StopFlag
 from fleet.machine.standard_streams import tell
 from fleet.models.provenance import Found, check_unchanged
 from fleet.profiling.sizing import Size, refused_on
-from fleet.scheduling.policies import Policy
+from fleet.scheduling import Policy
 from fleet.search.of_spec import seed_of
 from fleet.session.books import Books, Output, open_books, write_deaths
 from fleet.session.console import binding_table, rank_console
@@ -46,7 +46,7 @@ from fleet.spec import ABSENT, Job, difference, results_mapping, spec_hash
 from fleet.spec.digest import Difference
 from fleet.spec.directions import compared_by, recorded_directions
 from fleet.spec.job import data_key
-from fleet.spec.policies import chosen_policy
+from fleet.spec.policies import policy
 from fleet.spec.semantics import schedule_notes
 from fleet.spec.subsets import part_in_words
 from fleet.workers.agreement import BadInput
@@ -178,7 +178,7 @@ def open_run(ready: CheckedRun, broadcast: Broadcast, output: Output) -> Session
     """Open the books, and write down what the run is and where it stands."""
     rank = ready.rank
     spec = rank.runtime.spec
-    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, broadcast, output, chosen)
     measures = ready.options.profile is not None
     searching = None if measures else searching_of(rank, books.keeper)  # before anything is written

@@ -34,7 +34,7 @@ from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutco
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.job import data_key
-from fleet.spec.policies import chosen_policy
+from fleet.spec.policies import policy
 from fleet.spec.sections import profile_files
 from fleet.spec.semantics import check_places
 from fleet.workers.agreement import BadInput
@@ -86,7 +86,7 @@ class Prediction:
         )
         asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
-        chosen = chosen_policy(asked.name, **asked.parameters)
+        chosen = policy(asked.name, **asked.parameters)
         try:
             outcome = Simulation(trace, machine, chosen, config=self.config, watch=watch).run()
         except BadPlan as error:
@@ -183,7 +183,7 @@ def expected_jobs(
         kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
         for kind, rated in cluster.rated.items()
     }
-    chosen = chosen_policy(spec.policy.name, **spec.policy.parameters)
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
     batches, most = chosen.chooses_batches, min(chosen.most_executors, cluster.members)
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     devices = devices_to_plan(cluster)

@@ -24,8 +24,8 @@ from fleet.journal.work_note import Death, take_deaths
 from fleet.models.provenance import Fingerprints, Found, references_of
 from fleet.profiling.sizing import Size
 from fleet.report.journal_scan import Snapshots
+from fleet.scheduling import Policy
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import Policy, breaks_minimum, breaks_service_level
 from fleet.scheduling.policies.wrappers import Backfill, LeastLaxity, for_kinds
 from fleet.session.books import record_of, stands
 from fleet.session.input_checks import FittingJobs, minimum_problem, rooms_of, service_problem
@@ -38,6 +38,7 @@ from fleet.spec import Job
 from fleet.spec.digest import code_of
 from fleet.spec.directions import direction_problems
 from fleet.spec.job import data_key
+from fleet.spec.policies import breaks_minimum, breaks_service_level
 from fleet.spec.subsets import part_problems
 from fleet.spec.trials import has_folds
 from fleet.workers.agreement import BadInput

@@ -14,6 +14,7 @@ from fleet.spec.document import Origins
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.metrics import metric_name
+from fleet.spec.plugins import BadPart
 from fleet.spec.problem import ABSENT, KeyPath, Problem, SpecError, in_order, listed, nearest
 from fleet.spec.references import ReferenceProblem, misfits, resolve
 from fleet.spec.run_length import Length, length_misfits, too_short
@@ -111,12 +112,13 @@ def _lending_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 
 def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    from fleet.spec.policies import chosen_policy  # here, so that reading a spec does not load the schedulers
+    from fleet.spec.policies import policy  # here, so that reading a spec does not load the schedulers
 
     try:
-        chosen_policy(spec.policy.name, **spec.policy.parameters)
-    except ReferenceProblem as error:
-        yield spec.origins.problem(("policy", "name"), spec.policy.name, error.rule, error.suggestion, error.mend)
+        policy(spec.policy.name, **spec.policy.parameters)
+    except BadPart as error:
+        (wrong,) = error.misfits
+        yield spec.origins.problem(("policy", "name"), spec.policy.name, wrong.rule, wrong.suggestion, wrong.mend)
     except ValueError as error:
         mend = "correct policy.name or policy.parameters"
         yield spec.origins.problem(("policy",), spec.policy.model_dump(mode="json"), str(error), mend=mend)
@@ -124,7 +126,7 @@ def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 def _is_known(spec: EnsembleSpec) -> bool:
     """Return whether there is such a policy; otherwise that is the problem to tell."""
-    from fleet.scheduling.policies import policy_class
+    from fleet.spec.policies import policy_class
 
     try:
         return bool(policy_class(spec.policy.name))
@@ -134,7 +136,7 @@ def _is_known(spec: EnsembleSpec) -> bool:
 
 def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """Jobs with `minimum_devices`, where the policy does not keep to that."""
-    from fleet.scheduling.policies import breaks_minimum
+    from fleet.spec.policies import breaks_minimum
 
     if all(job.minimum_devices == 1 for job in spec.jobs) or not _is_known(spec):
         return
@@ -148,7 +150,7 @@ def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 def _service_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     """Jobs that are promised a service level, where the policy holds none."""
-    from fleet.scheduling.policies import breaks_service_level
+    from fleet.spec.policies import breaks_service_level
 
     if all(job.service_level is None for job in spec.jobs) or not _is_known(spec):
         return

@@ -20,7 +20,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, PolicyTrigger, State, Trigger
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 from trainers.task.batch_plan import BatchChange, BatchSchedule
 
 CURVE = RateCurve({1: 10.0}, per_node=2)

@@ -19,7 +19,7 @@ from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 from tests.journals import as_events
 
 SECONDS = 0.25  # after which a group has told how fast it trains

@@ -15,7 +15,7 @@ from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.placing.homes import curve_on
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 from tests.journals import as_event, as_events
 from trainers.task.batch_plan import BatchChange, BatchSchedule
 

@@ -18,7 +18,7 @@ from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 from tests.scheduling.support.all_policies import NAMES
 
 CURVE = RateCurve({1: 10.0}, 1)

@@ -15,7 +15,7 @@ from fleet.journal.journal import Journal, as_json
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 HALF_WAY = Standing(2, 5, "a-2-5.h5", {"loss": 0.5})
 DONE = Standing(3, 0, "a-3-0.h5", {"loss": 0.25}, ended="epochs")

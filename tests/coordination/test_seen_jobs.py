@@ -13,7 +13,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 EPOCH = 100.0  # samples; 10 s on one device
 

@@ -17,7 +17,7 @@ from fleet.journal.journal import Journal
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, State
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 from tests.coordination.test_coordinator import CURVE, Clock, Obedient
 from tests.coordination.test_losses import Machine
 

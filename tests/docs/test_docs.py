@@ -19,9 +19,9 @@ import trainers.zoo
 from benchmarks.gpu import kept
 from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
-from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies import policy as policy_of
+from fleet.scheduling import Policy
 from fleet.simulator.comparing import compared_policies as comparison
+from fleet.spec.policies import policy as policy_of
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
 from tests.docs.support.commands import follow

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.scheduling.policies import defaults_of, policy_class
 from fleet.session.dry_run import make_plan
 from fleet.spec import load
+from fleet.spec.policies import defaults_of, policy_class
 from tests.journals import read_lines
 from tests.live.support.arriving import DEVICES, Arriving, draw, write_spec
 from tests.live.support.processes import FLEET, run

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.models.mlflow_store import MlflowStore
-from fleet.models.tracking import read_tracked
+from fleet.report.tracked_run import read_tracked
+from fleet.report.trackers import Mlflow
 from tests.live.support.ensembles import RunFolder, faulty, write_ensemble
 from tests.live.support.processes import FLEET, run
 from tests.models.support.families import BEST, mlp
@@ -32,7 +32,7 @@ def tracked(directory: Path, store: Path, *options: str) -> str:
 
 def runs(store: Path, experiment: str = "small") -> dict[str, Any]:
     """MLflow's runs by the network, as MLflow itself reads them; "": of all together."""
-    client = MlflowStore(str(store))._client
+    client = Mlflow(str(store))._client
     told = client.get_experiment_by_name(experiment)
     assert told is not None
     found = client.search_runs([told.experiment_id])
@@ -41,7 +41,7 @@ def runs(store: Path, experiment: str = "small") -> dict[str, Any]:
 
 
 def points(store: Path, run: Any, metric: str) -> list[tuple[int, float, int]]:
-    client = MlflowStore(str(store))._client
+    client = Mlflow(str(store))._client
     return sorted((p.step, p.value, p.timestamp) for p in client.get_metric_history(run.info.run_id, metric))
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_is_told_with_its_mend(trained: RunFolder, tmp_path: Path
 
 def test_a_deleted_experiment_is_told_and_another_can_be_named(trained: RunFolder, tmp_path: Path) -> None:
     tracked(trained.path, tmp_path / "s")
-    store = MlflowStore(str(tmp_path / "s"))._client
+    store = Mlflow(str(tmp_path / "s"))._client
     experiment = store.get_experiment_by_name("small")
     assert experiment is not None
     store.delete_experiment(experiment.experiment_id)

@@ -7,8 +7,8 @@ import pytest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State, validate
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import Backfill
+from fleet.spec.policies import policy
 from tests.scheduling.support.kinds_of_device import MIXED, job
 
 CLUSTER = Cluster((4,))

@@ -11,9 +11,9 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.deadline import FirmShare, share_spare
 from fleet.scheduling.reservations.reservation import SpeedLevels, reserved_at
+from fleet.spec.policies import policy
 
 LINEAR = RateCurve({count: float(count) for count in range(1, 5)}, 4, limit=4)
 CONCAVE = RateCurve({1: 1.0, 2: 1.8, 3: 2.4, 4: 2.8}, 4, limit=4)

@@ -11,8 +11,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.kind_goodput import EarlierJobs, Shapes
+from fleet.spec.policies import policy
 
 CURVE = RateCurve({1: 1.0}, 8)
 ONE = np.array([[1.0, 2.0, 0.0]])

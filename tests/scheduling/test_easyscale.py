@@ -15,8 +15,8 @@ from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, Propo
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
+from fleet.spec.policies import policy
 from tests.scheduling.support.kinds_of_device import MIXED, job, speeds, states
 from tests.scheduling.support.placed_workers import workers_of
 

@@ -11,7 +11,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 PEAKED = RateCurve({1: 1.0, 2: 2.0, 3: 1.5, 4: 1.2, 5: 1.2, 6: 1.2, 7: 1.2, 8: 1.2}, 4, limit=8)
 LINEAR = RateCurve({count: float(count) for count in range(1, 9)}, 4, limit=8)

@@ -10,8 +10,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.elasticflow import ElasticFlow
+from fleet.spec.policies import policy
 
 CURVE = RateCurve({1: 1.0, 2: 1.5, 4: 2.0}, 4, limit=4)
 NODE = Cluster((4,))

@@ -9,8 +9,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.kind_goodput import EvenShares
+from fleet.spec.policies import policy
 
 CURVE = RateCurve({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, 8)
 

@@ -15,8 +15,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import Accelerators, EasyScale
+from fleet.spec.policies import policy
 
 SHARED = Cluster((4, 4), sharing=((0, 2), (1, 3), (4, 6), (5, 7)))
 """Two nodes of two accelerators, on each of which two trainers are."""

@@ -13,8 +13,8 @@ from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.placing.homes import AtHome
-from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
+from fleet.spec.policies import policy
 
 LINEAR = RateCurve({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, 4, limit=8)
 CONCAVE = RateCurve({1: 1.0, 2: 2.0, 4: 2.5}, 4, limit=4)

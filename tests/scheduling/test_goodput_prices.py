@@ -9,8 +9,9 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import goodput, policy
+from fleet.scheduling.policies import goodput
 from fleet.scheduling.variable_batch.kind_goodput import EarlierJobs, EvenShares
+from fleet.spec.policies import policy
 
 HOUR = 3600.0
 

@@ -11,8 +11,8 @@ from fleet.scheduling.model.data_path import Lending
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import WithHelpers, driven
+from fleet.spec.policies import policy
 
 LINEAR = {m: 100.0 * m for m in range(1, 9)}
 CLUSTER = Cluster((4,))

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.scheduling import Policy
 from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.placing.homes import Homes
-from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.policies.wrappers import KindByKind, for_kinds
+from fleet.spec.policies import policy
 from tests.scheduling.support.all_policies import NAMES, POLICIES
 
 CLUSTER = Cluster((2, 2, 1), ("fast", "slow", "fast"))  # fast: 0, 1, 4; slow: 2, 3

@@ -11,8 +11,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState, ServiceLevel
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import LeastLaxity
+from fleet.spec.policies import policy
 
 TWO = Cluster((2,))
 ONE = RateCurve({1: 1.0}, per_node=2)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State, validate
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.malleable import water_fill
+from fleet.spec.policies import policy
 from tests.scheduling.support.printed import job
 from tests.scheduling.support.strategies import states
 

@@ -12,9 +12,9 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import breaks_minimum, policy, policy_class
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.wrappers import for_kinds
+from fleet.spec.policies import breaks_minimum, policy, policy_class
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.kinds_of_device import job, states
 from tests.scheduling.support.strategies import curves

@@ -13,8 +13,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import BadPlan, ask
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import BUILT_IN, PAPERS, breaks_minimum, policy, policy_class
-from fleet.spec.policies import chosen_policy
+from fleet.spec.plugins import POLICIES
+from fleet.spec.policies import breaks_minimum, policy, policy_class
 from preprocess.files.modules import importable
 
 MODULE = """
@@ -70,10 +70,10 @@ def test_three_names_suffice_for_a_policy() -> None:
 def test_a_policy_of_ones_own_plans(module: str) -> None:
     curve = RateCurve({1: 10.0}, 4)
     state = State.of(Cluster((2,)), [JobState(name, curve, 1) for name in "abc"])
-    chosen = chosen_policy(f"{module}:OneEach")
+    chosen = policy(f"{module}:OneEach")
     assert (chosen.name, chosen.plan(state)) == ("one-each", Plan({"a": (0,), "b": (1,)}))
-    assert chosen_policy(f"{module}:AtMost", most=1).plan(state).allocation == {"a": (0,)}
-    assert chosen_policy(f"{module}:AtMost").name == "AtMost"
+    assert policy(f"{module}:AtMost", most=1).plan(state).allocation == {"a": (0,)}
+    assert policy(f"{module}:AtMost").name == "AtMost"
     assert "any number of devices" in str(breaks_minimum(f"{module}:OneEach"))
 
 
@@ -85,25 +85,25 @@ def test_a_policy_of_ones_own_plans(module: str) -> None:
         ("OneEach", {"most": 1}, "has no parameter 'most'; its parameters: none"),
         ("AtMost", {"most": 0}, "policy {}:AtMost: most is 0; it must be 1 or more"),
         ("AtMost", {"most": "x"}, "'<' not supported"),
-        ("NoPlan", {}, "has no method plan; add `def plan(self, state: State) -> Plan` to it"),
-        ("Stranger", {}, "is not a policy; let it be a class that inherits from fleet.scheduling.Policy"),
+        ("NoPlan", {}, "has no method plan (add `def plan(self, state: State) -> Plan` to it"),
+        ("Stranger", {}, "is not a policy (let it be a class that inherits from fleet.scheduling.Policy"),
     ],
 )
 def test_what_is_no_policy_is_refused(name: str, parameters: dict[str, object], told: str, module: str) -> None:
     with pytest.raises(ValueError) as raised:
-        chosen_policy(f"{module}:{name}", **parameters)
+        policy(f"{module}:{name}", **parameters)
     assert told.format(module) in str(raised.value)
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="no policy 'flotila' .did you mean 'flotilla'"):
+    with pytest.raises(ValueError, match="'flotila' is not a policy; there are flotilla.*nearest: flotilla;"):
         policy("flotila")
     with pytest.raises(ValueError, match="no module 'plugde'"):
-        chosen_policy("plugde:Any")
+        policy("plugde:Any")
 
 
 def test_short_names_are_those_of_the_classes() -> None:
-    named = {name: policy_class(name) for name in (*BUILT_IN, *PAPERS)}
+    named = {name: policy_class(name) for name in POLICIES.built_in}
     assert {name: kind.name for name, kind in named.items()} == {name: name for name in named}
     assert all(issubclass(kind, Policy) for kind in named.values())
 
@@ -113,7 +113,7 @@ def test_where_the_repository_is_not_papers_are_told_of(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "benchmarks", None)  # as where it is not installed
     with pytest.raises(ValueError, match="policy themis is in fleet's repository, in benchmarks/papers"):
-        chosen_policy("themis")
+        policy("themis")
 
 
 def test_what_is_no_plan_is_refused() -> None:

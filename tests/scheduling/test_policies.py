@@ -4,10 +4,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Allocation, State, validate
-from fleet.scheduling.policies import Policy, policy
+from fleet.spec.policies import policy
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.driving import drive
 from tests.scheduling.support.printed import job
@@ -188,8 +189,8 @@ def test_policies_share_streams_but_for_the_baseline() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("flotila", {}, "no policy 'flotila' .did you mean 'flotilla'.*flotilla, local, homogeneous, baseline"),
-        ("xyz", {}, "no policy 'xyz'; there are flotilla"),
+        ("flotila", {}, "'flotila' is not a policy; .*flotilla, local, homogeneous, baseline.*nearest: flotilla;"),
+        ("xyz", {}, "'xyz' is not a policy; there are flotilla"),
         ("flotilla", {"alfa": 1}, "flotilla has no parameter 'alfa' .did you mean 'alpha'.*alpha .default 0.8., delta"),
         ("baseline", {"alpha": 1}, "baseline has no parameter 'alpha'; its parameters: none"),
         ("flotilla", {"alpha": 0}, "policy flotilla: alpha is 0; it must be a number above 0 and at most 1"),

@@ -14,7 +14,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 
 def job(name: str, *rates: float, **more: object) -> JobState:

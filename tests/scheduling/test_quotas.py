@@ -10,7 +10,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 NODE = Cluster((4,))
 NEEDED = 20.0  # device-seconds of each job below: one device in two slots of 10 s

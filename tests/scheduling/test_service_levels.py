@@ -13,8 +13,8 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import TOLERANCE, JobState, ServiceLevel, ServiceWindow
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import breaks_service_level
 from fleet.scheduling.policies.easyscale import EasyScale
+from fleet.spec.policies import breaks_service_level
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.support.kinds_of_device import MIXED
 

@@ -13,7 +13,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
+from fleet.spec.policies import policy
 
 CURVE = RateCurve({1: 1.0, 2: 2.0, 4: 4.0}, per_node=4)
 NOW = (250.0, 300.0)  # while leases of 100 s last, and as they end

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State, Trigger, validate
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.throughput import (
     AllReduceTimes,
     Scalability,
@@ -23,6 +22,7 @@ from fleet.scheduling.policies.throughput import (
     curve_of,
     least_count,
 )
+from fleet.spec.policies import policy
 from tests.scheduling.support.driving import drive
 from tests.scheduling.support.printed import curve
 from tests.scheduling.support.strategies import clusters, jobs

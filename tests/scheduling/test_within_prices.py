@@ -15,8 +15,8 @@ from fleet.scheduling.model.cluster import Cluster, Course, Prices
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, State, validate
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import WithinPrices, driven
+from fleet.spec.policies import policy
 from tests.scheduling.support.all_policies import NAMES
 from tests.scheduling.test_kind_by_kind import CLUSTER, job, states
 

@@ -107,7 +107,7 @@ def test_a_spec_names_a_rule_and_gives_it_its_arguments() -> None:
     [
         (named("Patientt"), "Patient"),
         (named("Mute"), "no method next, report"),
-        (named("Mute"), "def next(self, fresh, trials)"),
+        (named("Mute"), "def next(self, fresh: int | None, trials: int | None = None) -> Segment | None"),
         (named("Nearly"), "no method next"),
         (named("Seven"), "cannot be called"),
         (named("Patient", patients=3), "patience"),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rate_table
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import Synthetic, read_trace, synthetic_trace
+from fleet.spec.policies import policy
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from fleet.commands.cli import app
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import Plan, State
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import BatchRangeMachine, BatchRates, RateTable
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.trace import JobColumns, Trace
+from fleet.spec.policies import policy
 
 COUNTS = (1, 2, 4, 8)
 TABLE = RateTable(

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import RateTable, read_rates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from fleet.spec.policies import policy
 from tests.simulator.support.deadline_traces import Case, cases, crowds
 from tests.simulator.support.published import published
 

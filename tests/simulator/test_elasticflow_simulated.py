@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fleet.scheduling.elasticflow.buddy import BuddyTree
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from fleet.spec.policies import policy
 from tests.scheduling.support.blocks import is_block
 from tests.simulator.support.published import published
 from tests.simulator.support.scaling_traces import RATES, scaling_clusters, scaling_traces

@@ -7,12 +7,12 @@ import pytest
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import Feed
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.goodput import _Table
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 DEVICES, EACH, SAMPLES = 4, 6, 400
 

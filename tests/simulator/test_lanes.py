@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import Plan, Policy, State
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.simulated_lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 readers = st.dictionaries(
     st.sampled_from("abcdef"), st.builds(LaneJob, st.floats(1, 50), st.floats(1, 1000), st.just(0.0)), min_size=1

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.policies.wrappers import LeastLaxity
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 LATE = 0.15  # devices that are free within a twentieth of the time until the end are waited for, perhaps repeatedly
 

@@ -16,11 +16,11 @@ from benchmarks.simulated.drawn_losses import drawn_losses, flat_after
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import Plan, State
 from fleet.scheduling.model.remaining_epochs import epochs_from_losses
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.wrappers import WrappedPolicy
 from fleet.simulator.machines.machine import MeasuredMachine, RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from fleet.spec.policies import policy
 from tests.simulator.support.published import published
 
 PARTS = (0.25, 0.4, 0.5, 0.6, 0.75, 0.9)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fleet.commands.simulated_report import time_means
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, Rates
 from fleet.simulator.machines.rate_tables import RateTable
 from fleet.simulator.outcome import SimulationOutcome, finish_time_fairness
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 from tests.simulator.support.small_traces import clusters, traces
 
 RATES = RateTable({("m", 10): {1: 1.0, 2: 1.5, 4: 2.0}})

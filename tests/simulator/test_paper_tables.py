@@ -17,8 +17,8 @@ from benchmarks.simulated.paper_tables import (
     waiting,
 )
 from benchmarks.simulated.part import Part
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
+from fleet.spec.policies import policy
 
 
 @pytest.fixture(scope="module")

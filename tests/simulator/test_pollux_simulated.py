@@ -15,10 +15,10 @@ from benchmarks.papers.pollux_machine import (
     read_pollux_rates,
 )
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, StagedMachine
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from fleet.spec.policies import policy
 from tests.simulator.support.published import published
 
 

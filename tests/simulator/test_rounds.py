@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
 from fleet.simulator.outcome import PlannedRound, RoundObserver, SimulationOutcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 POLICIES = ("flotilla", "local", "homogeneous", "baseline")
 SAMPLES = 100.0

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed, Lending
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulated_lanes import FedJob, SharedPreprocessors, fair_level
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 
 lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)
 

@@ -15,10 +15,10 @@ from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.sharing import UNLIKE
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
-from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.malleable import water_fill
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.simulation import Simulation, SimulationConfig
+from fleet.spec.policies import policy
 
 ANY = Costs(0.0, CHECKPOINT)
 SMALL = Ensemble(networks=8, seconds=800.0, deviation=300.0, samples=1000, shape=0.5, tie=0.5)

@@ -20,13 +20,13 @@ from benchmarks.papers.sia_machine import (
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes
 from fleet.simulator.comparing.settings import read_cluster
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine
 from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import TraceError, read_trace
+from fleet.spec.policies import policy
 from tests.simulator.support.published import published
 from tests.simulator.support.sia_files import write_sia_rates, write_sia_trace
 

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 from fleet.commands.cli import app
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.compared_policies import SimulationFailed
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.machines.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from fleet.spec.policies import policy
 from tests.scheduling.support.all_policies import NAMES
 from tests.simulator.support import trace_files
 from tests.simulator.support.published import published
@@ -247,7 +247,7 @@ def test_everything_goes_into_one_folder(files: list[str], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--policy", "fifoo"], "there is no policy 'fifoo' (did you mean 'fifo'?)"),
+        (["--policy", "fifoo"], "nearest: fifo;"),
         (["--policy", "fifo", "--set", "colour=3"], "no policy here has a parameter 'colour'"),
         (["--policy", "fifo", "--set", "tiresias.x=3"], "tiresias is not among the policies"),
         (["--policy", "fifo", "--set", "backfill"], "is no NAME=VALUE"),

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import BadPlan, Plan, State, Trigger
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 from tests.simulator.support.small_traces import Watched, clusters, traces
 
 SIMULATED = (

@@ -9,11 +9,11 @@ from benchmarks.simulated.drawn_batch_jobs import BatchJobs, batch_trace
 from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, published_profiles
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, UnknownRate
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from fleet.spec.policies import policy
 from tests.simulator.support.small_traces import Watched
 
 PROFILES = published_profiles()

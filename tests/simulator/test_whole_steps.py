@@ -13,12 +13,12 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import Plan, Policy, State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import USUAL, NodeFailure, Simulation, SimulationConfig
 from fleet.simulator.traces import Trace
 from fleet.simulator.traces.trace import JobColumns, TraceJob
+from fleet.spec.policies import policy
 
 WHOLE = SimulationConfig(whole_steps=True)
 BATCH, RATE = 10, 1.0  # a step takes 10 s

@@ -296,7 +296,7 @@ def test_d2_has_no_compiled_networks(find: Any) -> None:
         ({"profile": {"file": "rats.json"}}, "profile.file", "there is no such file", "rates.json"),
         ({"rehearse": {"rates": "nothing"}}, "rehearse.rates", "there is no such file", None),
         ({"rehearse": {"rates": {"on": {1: 2.0}}}}, "rehearse.rates.on", "there is no job 'on'", "one"),
-        ({"policy": "flotila"}, "policy", "flotilla", None),
+        ({"policy": "flotila"}, "policy.name", "is not a policy", "flotilla"),
         ({"policy": {"name": "flotilla", "parameters": {"alhpa": 0.5}}}, "policy", "alpha", None),
     ],
 )
@@ -319,7 +319,7 @@ def test_all_problems_together_and_each_once(find: Any, small: dict[str, Any]) -
         "jobs[2].data",
         "jobs[2].model.name",
         "jobs[2].optimizer.name",
-        "policy",
+        "policy.name",
         "resources.device",
         "resources.trainers",
     ]

@@ -303,8 +303,8 @@ def test_a_batch_system_of_one_s_own_writes_its_script_and_takes_it(
 @pytest.mark.parametrize(
     ("site", "told"),
     [
-        ("grid:Half", "has no template, job, end_time; see help(fleet.cluster.BatchSystem)"),
-        ("grid:re", "is no batch system; let it be a class that inherits from fleet.cluster.BatchSystem"),
+        ("grid:Half", "has no attribute template, job and no method end_time"),
+        ("grid:re", "is not a batch system (let it be a class that inherits from fleet.cluster.BatchSystem"),
         ("grid:Gird", "nearest: grid:Grid"),
         ("nowhere:Grid", "there is no module 'nowhere'"),
     ],

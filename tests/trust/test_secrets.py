@@ -30,7 +30,7 @@ def test_secrets_are_known_by_their_names() -> None:
 
 
 def test_what_mlflow_s_store_is_told_has_no_password(capfd: pytest.CaptureFixture[str]) -> None:
-    store = pytest.importorskip("fleet.models.mlflow_store")
+    store = pytest.importorskip("fleet.report.trackers")
     from mlflow.exceptions import MlflowException
 
     with (

@@ -21,7 +21,6 @@ import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.policy import BadPlan
-from fleet.scheduling.policies import breaks_minimum, breaks_service_level, policy
 from fleet.simulator.comparing.settings import Case
 from fleet.simulator.comparing.workload import DrawnFailures, Workload, read_failures
 from fleet.simulator.machines.machine import Costs, Machine, MeasuredMachine
@@ -29,7 +28,7 @@ from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation, SimulationConfig
 from fleet.simulator.traces.table import TraceError
 from fleet.simulator.traces.trace import Trace
-from fleet.spec.policies import chosen_class
+from fleet.spec.policies import breaks_minimum, breaks_service_level, policy, policy_class
 from preprocess.files.modules import importable
 
 LOOK_AGAIN = 0.5
@@ -78,7 +77,7 @@ class Comparison:
         trace, rates = self.workload.load(seed)
         with importable([Path.cwd()]):
             for case in self.cases:
-                chosen_class(case.policy)
+                policy_class(case.policy)
         _check_minimum(trace, self.cases)
         _check_service(trace, self.cases)
         machine: Machine = (

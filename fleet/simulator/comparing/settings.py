@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import defaults_of
-from fleet.spec.policies import chosen_class, chosen_policy
+from fleet.spec.policies import defaults_of, policy, policy_class
 from preprocess.files.modules import importable
 
 _COMMA = re.compile(r",(?![^\[{]*[\]}])")  # not one inside of a list or a mapping
@@ -197,12 +196,12 @@ def _plain(value: Any) -> Any:
 
 
 def _parameters(name: str) -> list[str]:
-    return list(defaults_of(chosen_class(name)))
+    return list(defaults_of(policy_class(name)))
 
 
 def _check(name: str, parameters: Mapping[str, Any]) -> None:
     """Values that no check of the policy's own would understand, and then those checks."""
-    defaults = defaults_of(chosen_class(name))
+    defaults = defaults_of(policy_class(name))
     for parameter, value in parameters.items():
         default = defaults.get(parameter)
         if isinstance(default, bool) != isinstance(value, bool) and isinstance(default, (bool, int, float)):
@@ -210,7 +209,7 @@ def _check(name: str, parameters: Mapping[str, Any]) -> None:
             raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be {kind}")
         if isinstance(default, (int, float)) and not isinstance(value, (int, float)):
             raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be a number")
-    chosen_policy(name, **parameters)
+    policy(name, **parameters)
 
 
 def _told(value: object) -> str:

@@ -35,7 +35,7 @@ from fleet.simulator.simulated_jobs import SimulatedBooks
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces.trace import JobColumns, Trace, TraceJob
 from fleet.spec.plugins import STOPPING_RULES
-from fleet.spec.policies import chosen_policy
+from fleet.spec.policies import policy
 from fleet.spec.search import Stopping
 from preprocess.files.modules import importable
 
@@ -321,7 +321,7 @@ def play(record: RecordedSearch, case: SearchCase, costs: Costs) -> Replayed:
     trace = Trace(JobColumns.from_jobs(()), growing=jobs)
     machine = MeasuredMachine(case.cluster, RunRates(jobs.curves), costs)
     with importable([Path.cwd()]):
-        chosen = LeastLaxity(chosen_policy(case.policy.policy, **case.policy.parameters))
+        chosen = LeastLaxity(policy(case.policy.policy, **case.policy.parameters))
     try:
         books = Simulation(trace, machine, chosen, config=SimulationConfig(case.policy.seed)).play()
     except BadPlan as error:

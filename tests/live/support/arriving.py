@@ -12,12 +12,12 @@ import yaml
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import Costs, MeasuredMachine, RunRates
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation, SimulationConfig
 from fleet.simulator.traces import Trace
 from fleet.simulator.traces.trace import JobColumns, TraceJob
+from fleet.spec.policies import policy
 
 JOBS, DEVICES, BATCH, SAMPLES = 20, 4, 5, 480
 RING = 1024

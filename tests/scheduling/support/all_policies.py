@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.scheduling.policies import BUILT_IN, PAPERS, policy_class
+from fleet.spec import plugins
+from fleet.spec.policies import policy_class
 
-POLICIES = tuple(policy_class(name) for name in (*BUILT_IN, *PAPERS))
-NAMES = (*BUILT_IN, *PAPERS)
+POLICIES = tuple(policy_class(name) for name in plugins.POLICIES.built_in)
+NAMES = tuple(plugins.POLICIES.built_in)

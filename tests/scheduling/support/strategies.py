@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fleet.scheduling import Policy
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.jobs import JobState
 from fleet.scheduling.model.policy import State
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import Policy, policy
+from fleet.spec.policies import policy
 
 POLICIES: list[Policy] = [
     policy("flotilla"),

@@ -1,15 +1,14 @@
-"""What a tracker of experiments is told of a run, read from its directory for as long as the run goes on."""
+"""Reads what a tracker of experiments is told of a run from its directory, for as long as the run goes on."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from fleet.coordination.job_record import KeptBest, kept_bests
 from fleet.journal import events
@@ -18,8 +17,8 @@ from fleet.journal.events import Event
 from fleet.journal.journal import identity_of, read_journal
 from fleet.journal.run_requests import AddedJobs
 from fleet.journal.whole_files import EnsembleFile, read_extensions
-from fleet.models.errors import ModelsError
 from fleet.report.standing import Look, OtherJob, RunningJob, RunStanding
+from fleet.report.tracker import Point, Status, StoreError, Told, TrackedEnsemble, TrackedRun, Tracker, TrackingError
 from preprocess.files.reading import read_json
 from trainers import newest_file
 
@@ -42,27 +41,26 @@ def read_tracked(directory: Path, exported: Sequence[Path] = ()) -> TrackedEnsem
         exported: folders with files of `fleet export`, or such files; the directory itself is looked at, too.
 
     Raises:
-        ModelsError: it holds no run, or one that has not begun.
+        TrackingError: it holds no run, or one that has not begun.
     """
     standing = Look(directory).standing(whole=True)  # before the journal: so no end is told before what led to it
     told = list(read_journal(directory / "journal.jsonl"))
     known = EnsembleFile.read(directory)
     if standing is None or not told or known is None:
-        raise ModelsError(no_run(directory))
+        raise TrackingError(no_run(directory))
     files = RunDirectory(directory)
     book = _Book(told[0], told[-1])
     for event in told:
         book.take(event)
     kept = kept_bests(directory, told)
     models = exported_models((directory, *exported), str(known.spec["name"]))
+    identity = identity_of(directory / "journal.jsonl")
     networks = (
-        _network(spec, book, stands, _paths(files, spec["name"], kept, models), standing.state)
+        _network(spec, book, stands, _paths(files, spec["name"], kept, models), standing.state, identity)
         for spec, stands in _with_standing(_jobs(directory, known), standing)
     )
-    identity = identity_of(directory / "journal.jsonl")
-    return TrackedEnsemble(
-        identity, str(known.spec["name"]), standing.state, _ensemble(known, book, standing, directory), tuple(networks)
-    )
+    ensemble = _ensemble(known, book, standing, directory, identity)
+    return TrackedEnsemble(ensemble.name, standing.state, ensemble, tuple(networks))
 
 
 @dataclass
@@ -120,7 +118,12 @@ def _with_standing(
 
 
 def _network(
-    spec: Mapping[str, Any], book: _Book, stands: RunningJob | OtherJob | None, paths: Mapping[str, str], state: str
+    spec: Mapping[str, Any],
+    book: _Book,
+    stands: RunningJob | OtherJob | None,
+    paths: Mapping[str, str],
+    state: str,
+    identity: str,
 ) -> TrackedRun:
     name = str(spec["name"])
     words = "running" if isinstance(stands, RunningJob) else "waiting" if stands is None else stands.status
@@ -137,6 +140,7 @@ def _network(
     return TrackedRun(
         name=name,
         job=name,
+        identity=identity,
         status=_OF_JOB.get(words, waiting),
         begin=unix_milliseconds(book.started.get(name)),
         end=unix_milliseconds(end),
@@ -172,7 +176,7 @@ def _paths(files: RunDirectory, name: str, kept: Mapping[str, KeptBest], models:
     return told
 
 
-def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory: Path) -> TrackedRun:
+def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory: Path, identity: str) -> TrackedRun:
     session = book.sessions[-1] if book.sessions else events.Session()
     spec = {key: known.spec.get(key) for key in ("seed", "policy", "determinism", "checkpoints", "resources")}
     tags = {
@@ -187,6 +191,7 @@ def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory
     return TrackedRun(
         name=str(known.spec["name"]),
         job="",
+        identity=identity,
         status=_OF_RUN.get(standing.state, "RUNNING"),
         begin=unix_milliseconds(book.first),
         end=unix_milliseconds(book.last) if over else None,
@@ -207,66 +212,6 @@ def _points_of_all(book: _Book) -> Iterator[Point]:
         values = {f"ensemble.{name}": value for name, value in (ended.ensemble or {}).items()}
         told, when = {**values, "wall_seconds": ended.wall_seconds}, unix_milliseconds(ended) or 0
         yield from (Point(name, value, number, when) for name, value in told.items() if value is not None)
-
-
-Status = Literal["SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A value of a metric.
-
-    Attributes:
-        step: the network's since it began; the ensemble's is what `ENSEMBLE_STEPS` says.
-        time: when it was measured, milliseconds since 1970.
-    """
-
-    metric: str
-    value: float
-    step: int
-    time: int
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """One run of the tracker.
-
-    Attributes:
-        name: as people see it.
-        job: the network; empty: it is of all networks together.
-        begin, end: milliseconds since 1970; None: it has not begun, or not ended.
-    """
-
-    name: str
-    job: str
-    status: Status
-    begin: int | None = None
-    end: int | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    points: tuple[Point, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    def digest(self) -> str:
-        """Something else whenever there is something else to tell: points only become more."""
-        facts = (self.name, self.status, self.begin, self.end, len(self.points), self.points[-1:])
-        content = repr((facts, sorted(self.parameters.items()), sorted(self.tags.items())))
-        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True)
-class TrackedEnsemble:
-    """A run of fleet.
-
-    Attributes:
-        identity: the same for every copy of its directory.
-        state: as `fleet status` tells it.
-    """
-
-    identity: str
-    name: str
-    state: str
-    ensemble: TrackedRun
-    networks: tuple[TrackedRun, ...]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -313,34 +258,13 @@ def _cards(places: Iterable[Path]) -> Iterator[Path]:
 _LOOKS_APART = 4.0  # times what a look takes lie between two, at least: a long journal takes long to read
 
 
-class StoreError(ModelsError):
-    """The tracker's store cannot be read or written now; the same call may succeed later."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """How much was new: runs of the tracker, and values of metrics."""
-
-    runs: int = 0
-    points: int = 0
-
-    def __add__(self, other: Told) -> Told:
-        return Told(self.runs + other.runs, self.points + other.points)
-
-
-class TrackerStore(Protocol):
-    """What is told of a run."""
-
-    def tell(self, run: TrackedEnsemble) -> Told: ...
-
-
 @dataclass(frozen=True)
 class Following:
     """How a run is followed.
 
     Attributes:
         every: seconds between two looks.
-        wait: seconds that the run may need to begin, that its writer may be silent, and that the store may fail.
+        wait: seconds that the run may need to begin, that its writer may be silent, and that the tracker may fail.
         say: is told on what it waits, once each time.
         clock, sleep: seconds.
     """
@@ -351,16 +275,16 @@ class Following:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
 
-    def follow(self, read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble, Told]:
-        """Tell `store` what `read` gives until the run is over; return its last state, and how much was new.
+    def follow(self, read: Callable[[], TrackedEnsemble], tracker: Tracker) -> tuple[TrackedEnsemble, Told]:
+        """Tell a tracker what `read` gives until the run is over; return its last state, and how much was new.
 
         Raises:
-            ModelsError: the run has not begun, its writer was silent, or the store has failed, for `wait` seconds.
+            TrackingError: the run has not begun, its writer was silent, or the tracker has failed, for `wait` seconds.
         """
         told, since, doubted = Told(), self.clock(), False
         while True:
             begin = self.clock()
-            run, new, doubt = _look(read, store)
+            run, new, doubt = _look(read, tracker)
             told += new
             if run is not None and run.state in OVER:
                 return run, told
@@ -370,18 +294,18 @@ class Following:
                 self.say(f"{doubt}; waiting {self.wait:g} s at most")
             doubted = bool(doubt)
             if doubt and self.clock() - since >= self.wait:
-                raise ModelsError(f"{doubt}; it has been so for {self.wait:g} s")
+                raise TrackingError(f"{doubt}; it has been so for {self.wait:g} s")
             self.sleep(max(self.every, _LOOKS_APART * (self.clock() - begin)))
 
 
-def _look(read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble | None, Told, str]:
+def _look(read: Callable[[], TrackedEnsemble], tracker: Tracker) -> tuple[TrackedEnsemble | None, Told, str]:
     """What was read and is told now, how much of it was new, and what may pass or be the end."""
     try:
         run = read()
-    except ModelsError as error:  # it has not begun
+    except TrackingError as error:  # it has not begun
         return None, Told(), str(error)
     try:
-        told = store.tell(run)
+        told = tracker.tell(run)
     except StoreError as error:
         return None, Told(), str(error)
     return run, told, "the run's process says nothing any more" if run.state == "silent" else ""
