@@ -22,8 +22,8 @@ from benchmarks.bars import Bar, at_most, bar
 from benchmarks.numbered import measured_networks as own
 from benchmarks.started_ranks import environment
 from benchmarks.written_spec import write_spec
-from fleet.models.load import read_results
 from fleet.models.members import read_members
+from fleet.models.results import read_results
 from fleet.spec import EnsembleSpec, SpecError, check
 from trainers import newest_file, read
 

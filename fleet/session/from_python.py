@@ -23,8 +23,8 @@ from fleet.journal.run_requests import BOUNDS, OwnTrial, SearchRequests, StopReq
 from fleet.journal.whole_files import EnsembleFile, strict_json
 from fleet.machine.launch.launched import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.models.errors import ModelsError, RunError, RunLost
-from fleet.models.load import Results, read_results
 from fleet.models.recorded_spec import check_trusted
+from fleet.models.results import Results, read_results
 from fleet.report.standing import Look, as_json
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.journalled import Journalled, journalled

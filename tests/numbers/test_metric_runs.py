@@ -18,8 +18,8 @@ import fleet
 from benchmarks.numbered import measured_networks as own
 from benchmarks.numbered import metrics as numbered
 from fleet.commands.cli import app
-from fleet.models.load import read_results
 from fleet.models.members import read_members
+from fleet.models.results import read_results
 from tests.journals import read_lines
 from tests.run.support.processes import FLEET, ROOT, run
 from trainers import newest_file, read
