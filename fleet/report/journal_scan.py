@@ -256,16 +256,29 @@ class JournalScan(events.Observer):
 
 
 _KEPT = {
-    b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed", b"search": "search", b"result": "result",
-}  # fmt: skip
+    b"epoch": "epoch",
+    b"job": "spec",
+    b"rates": "rates",
+    b"timed": "timed",
+    b"search": "search",
+    b"result": "result",
+}
 _LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned", b"twin"})
 _STATUS = {b"twin": "done", b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
     {
-        b"session", b"cluster", b"allocation", b"profile", b"guesses", b"warning", b"stopping", b"ended", b"energy",
+        b"session",
+        b"cluster",
+        b"allocation",
+        b"profile",
+        b"guesses",
+        b"warning",
+        b"stopping",
+        b"ended",
+        b"energy",
         b"bounds",
     }
-)  # fmt: skip
+)
 
 
 NAME = "status.snapshot"

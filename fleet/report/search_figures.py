@@ -270,9 +270,15 @@ def _note(x: float, y: float, text: str, side: str, size: int = 12) -> dict[str,
     anchor = {"center": "center", "right": "right"}.get(side, "left")
     shift = {"beside": 6, "left": -4, "right": 40}.get(side, 0)
     return {
-        "x": x, "y": y, "text": text, "showarrow": False, "xanchor": anchor, "yanchor": "middle", "xshift": shift,
+        "x": x,
+        "y": y,
+        "text": text,
+        "showarrow": False,
+        "xanchor": anchor,
+        "yanchor": "middle",
+        "xshift": shift,
         "font": {"size": size, "color": "@ink" if size > 11 else "@muted"},
-    }  # fmt: skip
+    }
 
 
 def _ranked(searched: Searched) -> dict[int, float]:
@@ -553,13 +559,16 @@ def _segments(searched: Searched, bars: Sequence[_Bar]) -> FigureTrace:
             "color": [_RUNG_COLOURS[_shade(levels[bar.end], len(levels))] for bar in bars],
             "line": {"width": 0},
             "pattern": {
-                "shape": ["" if _is_known(searched, bar) else "/" for bar in bars], "fgcolor": "@surface", "size": 6,
-                "solidity": 0.4, "fillmode": "overlay",
+                "shape": ["" if _is_known(searched, bar) else "/" for bar in bars],
+                "fgcolor": "@surface",
+                "size": 6,
+                "solidity": 0.4,
+                "fillmode": "overlay",
             },
         },
         "hovertext": [_segment_text(searched, bar) for bar in bars],
         "hoverinfo": "text",
-    }  # fmt: skip
+    }
 
 
 def _end_marks(searched: Searched, bars: Sequence[_Bar], kind: str) -> FigureTrace | None:
@@ -703,8 +712,14 @@ def _winner(searched: Searched) -> FigureTrace:
 
 def _lines(name: str, x: Sequence[int | None], y: Sequence[int | None], line: dict[str, Any]) -> FigureTrace:
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "line": line, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "line": line,
+        "hoverinfo": "skip",
+    }
 
 
 def _copy_marks(searched: Searched) -> FigureTrace:

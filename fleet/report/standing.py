@@ -307,9 +307,13 @@ def search_standing(scan: JournalScan) -> SearchStanding | None:
     begun = (event for job in trials if isinstance(event := told_in(job.begun), events.Decided))
     values = next(event.values for event in begun if event.trial == trial)
     return replace(
-        standing, best=result.job, best_value=result.value, best_epochs=result.epoch, values=values,
+        standing,
+        best=result.job,
+        best_value=result.value,
+        best_epochs=result.epoch,
+        values=values,
         front=_front(bounds, results),
-    )  # fmt: skip
+    )
 
 
 def _front(bounds: events.Bounds, results: Sequence[events.Result]) -> tuple[str, ...]:
@@ -391,19 +395,35 @@ class _Reckoning:
         held = sum(scan.seconds_of(job, self.now) for job in jobs)
         busy = len({device for job in running for device in job.devices})
         return RunStanding(
-            directory=str(self.directory), name=session.name, state=self.state,
-            policy=session.policy, sessions=scan.sessions,
-            counts={status: statuses[status] for status in COUNTED}, waits=Counter(map(self._wait, facts)),
-            running=running, devices=size, busy=busy, device_seconds=held,
-            reserved=scan.reserved + size * max(0.0, self.now - scan.begin), seconds=self.now,
-            left=left if statuses["waiting"] or running else 0.0, unrated=unrated, last_event=scan.last, age=self.age,
-            writer=self.writer, scheduler=f"{allocation.scheduler} {allocation.id}".strip(),
+            directory=str(self.directory),
+            name=session.name,
+            state=self.state,
+            policy=session.policy,
+            sessions=scan.sessions,
+            counts={status: statuses[status] for status in COUNTED},
+            waits=Counter(map(self._wait, facts)),
+            running=running,
+            devices=size,
+            busy=busy,
+            device_seconds=held,
+            reserved=scan.reserved + size * max(0.0, self.now - scan.begin),
+            seconds=self.now,
+            left=left if statuses["waiting"] or running else 0.0,
+            unrated=unrated,
+            last_event=scan.last,
+            age=self.age,
+            writer=self.writer,
+            scheduler=f"{allocation.scheduler} {allocation.id}".strip(),
             allocation_left=self._allocation_left(),
-            warnings=scan.warnings, damaged=scan.damaged, measuring=scan.measuring,
-            searches=any(job.search for job in jobs) and self.state != "done", search=search_standing(scan),
-            joules=scan.energy.used if scan.energy else None, idle_joules=scan.energy.idle if scan.energy else None,
+            warnings=scan.warnings,
+            damaged=scan.damaged,
+            measuring=scan.measuring,
+            searches=any(job.search for job in jobs) and self.state != "done",
+            search=search_standing(scan),
+            joules=scan.energy.used if scan.energy else None,
+            idle_joules=scan.energy.idle if scan.energy else None,
             others=tuple(self._others()) if whole else (),
-        )  # fmt: skip
+        )
 
     def _status(self, job: ScannedJob) -> str:
         """As people count: a job of a run that was killed trains no more."""
@@ -440,10 +460,18 @@ class _Reckoning:
         rate, source = pace_of(facts, self.planned)
         hosts = dict.fromkeys(self.hosts.get(device, "") for device in job.devices)
         return RunningJob(
-            job.name, job.devices, tuple(host for host in hosts if host), facts.epochs, facts.most_epochs,
-            facts.metrics, rate, seconds_left(facts, rate, self.now), source,
-            self.scan.seconds_of(job, self.now), self._joules(job),
-        )  # fmt: skip
+            job=job.name,
+            devices=job.devices,
+            hosts=tuple(host for host in hosts if host),
+            epochs=facts.epochs,
+            most_epochs=facts.most_epochs,
+            metrics=facts.metrics,
+            rate=rate,
+            seconds=seconds_left(facts, rate, self.now),
+            source=source,
+            held=self.scan.seconds_of(job, self.now),
+            joules=self._joules(job),
+        )
 
     def _joules(self, job: ScannedJob) -> float | None:
         energy = self.scan.energy
@@ -473,9 +501,15 @@ class _Reckoning:
         told = str(getattr(facts.word, "why", "") or getattr(facts.word, "error", ""))
         why = self._wait(facts) if status == "waiting" else told
         return OtherJob(
-            job.name, status, facts.epochs, facts.most_epochs, metrics, self.scan.seconds_of(job, self.now), why,
-            self._joules(job),
-        )  # fmt: skip
+            job=job.name,
+            status=status,
+            epochs=facts.epochs,
+            most_epochs=facts.most_epochs,
+            metrics=metrics,
+            held=self.scan.seconds_of(job, self.now),
+            why=why,
+            joules=self._joules(job),
+        )
 
 
 def as_json(standing: RunStanding) -> dict[str, Any]:

@@ -141,12 +141,17 @@ def _running_table(jobs: Sequence[RunningJob], energy: bool) -> Table:
     table.add_column("last epoch", overflow="ellipsis", no_wrap=True)
     for job in jobs:
         left = "-" if job.seconds is None else wording.duration(job.seconds)
-        table.add_row(*map(Text, (
-            wording.printable(job.job), wording.devices(job.devices), _epochs(job.epochs, job.most_epochs),
-            f"{wording.rate(job.rate)}{_SOURCES.get(job.source, '')}", left,
-            *([wording.energy(job.joules)] if energy else []), wording.printable(", ".join(job.hosts)),
+        cells = (
+            wording.printable(job.job),
+            wording.devices(job.devices),
+            _epochs(job.epochs, job.most_epochs),
+            f"{wording.rate(job.rate)}{_SOURCES.get(job.source, '')}",
+            left,
+            *([wording.energy(job.joules)] if energy else []),
+            wording.printable(", ".join(job.hosts)),
             wording.printable(metrics_text(job.metrics)) or "-",
-        )))  # fmt: skip
+        )
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -159,11 +164,15 @@ def _others_table(jobs: Sequence[OtherJob], energy: bool) -> Table:
     table.add_column("why", overflow="fold")
     for job in jobs:
         why = f"waits for {job.why}" if job.status == "waiting" else wording.WHY.get(job.why, job.why)
-        table.add_row(*map(Text, (
-            wording.printable(job.job), _COUNTED.get(job.status, job.status), _epochs(job.epochs, job.most_epochs),
+        cells = (
+            wording.printable(job.job),
+            _COUNTED.get(job.status, job.status),
+            _epochs(job.epochs, job.most_epochs),
             *([wording.energy(job.joules)] if energy else []),
-            wording.printable(metrics_text(job.metrics)) or "-", wording.printable(why) or "-",
-        )))  # fmt: skip
+            wording.printable(metrics_text(job.metrics)) or "-",
+            wording.printable(why) or "-",
+        )
+        table.add_row(*map(Text, cells))
     return table
 
 

@@ -14,9 +14,15 @@ from rich.text import TextType
 def plain_table(title: str | None = None, show_header: bool = True) -> Table:
     """A table without lines, two spaces between its columns."""
     return Table(
-        title=title, title_justify="left", show_header=show_header, header_style="dim", box=None, expand=False,
-        pad_edge=False, padding=(0, 2, 0, 0),
-    )  # fmt: skip
+        title=title,
+        title_justify="left",
+        show_header=show_header,
+        header_style="dim",
+        box=None,
+        expand=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
 
 
 def ruled_table(title: str | None = None, caption: TextType | None = None, header_style: str = "table.header") -> Table:

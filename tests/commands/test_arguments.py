@@ -48,7 +48,7 @@ def test_no_options_change_nothing() -> None:
         (("profile", DIGITS, "--out", "rates.json", "--part", "3/2"), "--part 3/2: write I/K"),
         (("profile", DIGITS, "--out", "rates.json", "--part", "half"), "--part half: write I/K"),
         (("plan", DIGITS, "--cluster", "0x4"), "--cluster 0x4: nodes x devices of each"),
-        (("plan", DIGITS, "--policy", "flotila"), "did you mean 'flotilla'?"),
+        (("plan", DIGITS, "--policy", "flotila"), "nearest: flotilla"),
         (("plan", DIGITS, "--set", "resources.trainer=2"), "resources.trainers"),
     ],
 )

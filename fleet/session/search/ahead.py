@@ -95,9 +95,16 @@ class Ahead:
     """
 
     def __init__(
-        self, search: Search, books: Recorder, name: Callable[[int], str], files: Files, limits: Limits,
-        beyond: Mapping[int, Sequence[Segment]], sure: Iterable[Segment] = (), unused: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        search: Search,
+        books: Recorder,
+        name: Callable[[int], str],
+        files: Files,
+        limits: Limits,
+        beyond: Mapping[int, Sequence[Segment]],
+        sure: Iterable[Segment] = (),
+        unused: int = 0,
+    ) -> None:
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
         self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
         self._probable: set[int] = set()  # trials that train so, or wait for it

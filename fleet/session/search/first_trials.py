@@ -108,9 +108,10 @@ def searching_of(rank: Rank, books: Recorder) -> Searching | None:
     found = recorded(spec, costs_of(rank.runtime, rank.sizes, jobs), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchRequests(rank.directory.path))
     files = Files(
-        rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job)),
+        rank.directory.checkpoints,
+        lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job)),
         {event.trial for event in read_journal(rank.directory.journal) if isinstance(event, Dropped)},
-    )  # fmt: skip
+    )
     return Searching(spec, found, books, _values(rank, books), steering, files, jobs)
 
 

@@ -147,12 +147,20 @@ def recorded(spec: EnsembleSpec, costs: Costs, journal: Iterable[events.Event]) 
     told.replay(search, spec.search)
     results = {each.job for each in told.changes if isinstance(each, events.Result) and each.value is None}
     found = Recorded(
-        search, known, len(told.decided), bounds[-1] if bounds else None, _asked(told.bounds),
-        frozenset(each.wish for each in told.bounds if each.wish is not None), told.own, frozenset(told.pruned),
-        {job: failed for job, failed in told.failed.items() if job in results},
-        {trial: segments for trial, segments in told.beyond.items() if segments}, frozenset(told.sure), told.unused,
-        told.front,
-    )  # fmt: skip
+        search=search,
+        costs=known,
+        written=len(told.decided),
+        bounds=bounds[-1] if bounds else None,
+        asked=_asked(told.bounds),
+        wishes=frozenset(each.wish for each in told.bounds if each.wish is not None),
+        own_trials=told.own,
+        pruned=frozenset(told.pruned),
+        failed={job: failed for job, failed in told.failed.items() if job in results},
+        beyond={trial: segments for trial, segments in told.beyond.items() if segments},
+        sure=frozenset(told.sure),
+        unused=told.unused,
+        front=told.front,
+    )
     _check(found, told.decided)
     return found
 

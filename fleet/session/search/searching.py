@@ -197,9 +197,15 @@ class Searching:
     """
 
     def __init__(
-        self, spec: EnsembleSpec, recorded: Recorded, books: Recorder, values: Values, steering: Steering,
-        files: Files, jobs: TrialJobs,
-    ) -> None:  # fmt: skip
+        self,
+        spec: EnsembleSpec,
+        recorded: Recorded,
+        books: Recorder,
+        values: Values,
+        steering: Steering,
+        files: Files,
+        jobs: TrialJobs,
+    ) -> None:
         self._jobs, self._spec = jobs, spec
         self._search, self._books, self._values = recorded.search, books, values
         self._recorded, self._steering = recorded, steering
@@ -218,9 +224,8 @@ class Searching:
             sure=spec.search.budget is None,
         )
         self._ahead = Ahead(
-            self._search, books, self._name, files, limits, recorded.beyond, recorded.sure,
-            recorded.unused,
-        )  # fmt: skip
+            self._search, books, self._name, files, limits, recorded.beyond, recorded.sure, recorded.unused
+        )
         self._twins = Twins(self._search, spec, lambda trial: books.state.jobs.get(self._name(trial)))
         self._retention = Retention(self._search, books, self._name, files, spec.checkpoints.keep)
         is_population = spec.search.stopping.name == "population"
@@ -465,8 +470,11 @@ class Searching:
             "over": self._search.is_over,
             "trials": [
                 {
-                    "name": self._name(one.trial), "values": dict(one.values), "status": one.status,
-                    "epochs": one.epochs, "value": one.value,
+                    "name": self._name(one.trial),
+                    "values": dict(one.values),
+                    "status": one.status,
+                    "epochs": one.epochs,
+                    "value": one.value,
                     **({"latest_values": dict(latest[one.trial])} if one.trial in latest else {}),
                     **({"further": list(one.further)} if several else {}),
                     **self._twins.told(one.trial, self._name),
@@ -478,7 +486,7 @@ class Searching:
             "best_value": None if best is None else best[1],
             **({"front": self._front} if several else {}),
             "own_trials": self._steering.to_json(),
-        }  # fmt: skip
+        }
 
 
 def _has_come(job: JobRecord, segment: Segment, of_twin: bool) -> bool:
